@@ -268,7 +268,7 @@ func TestNoSecrets(t *testing.T) {
 	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()},
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
-			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
+			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, QuotaPacing: policy.On,
 			ThrottleKey: func(*http.Request) string { return secret },
 		}})
 	for range 3 * len(answers) {

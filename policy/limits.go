@@ -64,12 +64,10 @@ type RetryBudget struct {
 	Burst float64
 }
 
-// A Concurrency is an adaptive limit of the requests in flight to one host, from the
-// start of an attempt to the end of the response's body. It is circuit breaker,
-// bulkhead and slow start in one. The limit grows only while it is used up, so in
-// health it stays near the real concurrency. When the host fails wholesale, the
-// circuit opens, and one probe at a time finds out whether the host is back. If a
-// probe has no response after 10 s, the next one may go. A zero field inherits.
+// A Concurrency limits the requests in flight to one host, from the
+// start of an attempt to the end of the response's body. It is a bulkhead: a host that is slow
+// gets at most Max of the program's requests at a time. The others wait in the order in which they
+// came. Each process of a fleet has a Max of its own. A zero field inherits.
 //
 // A failure counts as in flight until its headers or its error arrive. A success
 // counts until its body has ended or is closed, or the request's context has
@@ -77,20 +75,13 @@ type RetryBudget struct {
 // forgotten it, it no longer counts. An attempt without a response counts until
 // it ends, so set AttemptTimeout together with this limit.
 type Concurrency struct {
-	// Enabled turns the limit on with the defaults below, or off. If it is zero, the limit is
-	// on if another field is set.
+	// Enabled turns the limit off and, below a rule that turned it off, on again. On needs a Max.
 	Enabled Switch
-	// Max is the highest limit. It bounds neither streams nor uploads that wait for
-	// their callers. Default none.
+	// Max is how many requests may be in flight at the same time. It bounds neither streams nor uploads
+	// that wait for their callers. Default: no limit.
 	Max int
-	// Initial is the limit at first, and the value below which an unused limit does
-	// not go. Default 10. The processes of a fleet divide it. Each has 2 at least,
-	// unless Initial is less.
-	Initial int
-	// FailFast makes a request fail that cannot go at once. By default it waits for its turn,
-	// in order, until its deadline. In a fleet, an open circuit needs a permit of the fleet
-	// for each probe, and a request that has to ask for one fails. So the first request after
-	// an outage in which nobody sent anything fails, although the host is back.
+	// FailFast makes a request fail when Max are in flight. By default it waits for its turn,
+	// in order, until its deadline. It has no effect without Max.
 	FailFast Switch
 }
 
@@ -155,14 +146,11 @@ func (b RetryBudget) check(bad *faults) {
 func (g Concurrency) check(bad *faults) {
 	checkSwitch(bad, "Concurrency.Enabled", g.Enabled)
 	checkSwitch(bad, "Concurrency.FailFast", g.FailFast)
-	if g.Initial < 0 {
-		bad.add("Concurrency.Initial", g.Initial, "is negative; Enabled: policy.Off turns the limit off")
-	}
 	switch {
 	case g.Max < 0:
 		bad.add("Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
-	case g.Max > 0 && g.Initial > g.Max:
-		bad.add("Concurrency.Initial", g.Initial, "is more than Max (%d)", g.Max)
+	case g.Max == 0 && g.Enabled == On:
+		bad.add("Concurrency.Enabled", g.Enabled, "needs a Max, the most requests that the host takes at a time")
 	}
 }
 

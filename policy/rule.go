@@ -163,7 +163,7 @@ type Rule struct {
 	// cost above a quota takes all of it. Cost must be safe for concurrent use.
 	Cost func(*http.Request) int
 
-	// Concurrency limits the requests in flight to one host, and adapts the limit.
+	// Concurrency limits the requests in flight to one host.
 	// Default off.
 	Concurrency Concurrency
 

@@ -323,9 +323,9 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{RetryBudget: RetryBudget{Burst: -1}}, "RetryBudget.Burst: -1 is negative; Enabled: policy.Off turns the budget off"},
 		{Rule{RateLimit: RateLimit{PerSecond: -2, Burst: -1}}, "RateLimit.PerSecond: -2 is negative; Enabled: policy.Off turns the limit off\n" +
 			"RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
-		{Rule{Concurrency: Concurrency{Max: -1, Initial: -1}}, "Concurrency.Initial: -1 is negative; Enabled: policy.Off turns the limit off\n" +
-			"Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
-		{Rule{Concurrency: Concurrency{Initial: 6, Max: 5}}, "Concurrency.Initial: 6 is more than Max (5)"},
+		{Rule{Concurrency: Concurrency{Max: -1}}, "Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
+		{Rule{MaxAttempts: -1, Concurrency: Concurrency{Enabled: On}}, "MaxAttempts: -1 is not a number of attempts; 1 turns retries off\n" +
+			"Concurrency.Enabled: on needs a Max, the most requests that the host takes at a time"},
 		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 1 and at most 99.9; 98 sends 2 % more"},
 		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 1 and at most 99.9; 98 sends 2 % more"},
 
@@ -351,7 +351,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for _, good := range []Rule{
 		{RetryBudget: RetryBudget{Enabled: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{Enabled: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{Delay: time.Second}},
-		{Concurrency: Concurrency{Enabled: On}}, {Concurrency: Concurrency{Initial: 5, Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
+		{Concurrency: Concurrency{Enabled: On, Max: 100}}, {Concurrency: Concurrency{Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
 		{RetryBudget: RetryBudget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, StallTimeout: -1, MaxElapsedTime: math.MaxInt64, MaxRetryAfter: math.MaxInt64},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
@@ -368,7 +368,7 @@ func TestValidateForgetsNoField(t *testing.T) {
 	}
 	assert.Equal(t, strings.Fields(`MaxAttempts AttemptTimeout ConnectTimeout FirstEventTimeout StallTimeout MaxElapsedTime MaxRetryAfter
 		RateLimit.Enabled RateLimit.PerSecond RateLimit.Burst RetryBudget.Ratio RetryBudget.MinPerSecond RetryBudget.Burst RetryBudget.Enabled
-		ShareRetryAfter QuotaPacing Concurrency.Enabled Concurrency.FailFast Concurrency.Initial Concurrency.Max
+		ShareRetryAfter QuotaPacing Concurrency.Enabled Concurrency.FailFast Concurrency.Max
 		Hedge.Enabled Hedge.UnsafeMethods Hedge.Delay Hedge.Percentile ReplayBuffer Resume MaxRefetch`), names)
 }
 

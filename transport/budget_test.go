@@ -207,7 +207,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 		}},
 		"the limiter is full": {
 			ends: transport.ReasonConcurrency,
-			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}},
+			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Max: 1}},
 			run: func(t *testing.T, tr *transport.Transport) {
 				time.AfterFunc(5*time.Second, func() {
 					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
@@ -324,7 +324,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
 			Backoff:     backoff.Constant(0),
 			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1, Burst: 1},
-			Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1},
+			Concurrency: policy.Concurrency{FailFast: policy.On, Max: 1},
 		}})
 		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot
 		require.NoError(t, err)

@@ -30,8 +30,7 @@ type HostChange struct {
 	Host string
 	// Reason says what began, or what is over if Over is true.
 	//
-	//	ReasonCircuitOpen  the host fails wholesale; without Rule.Concurrency five attempts in a
-	//	                   row failed, and requests still go
+	//	ReasonCircuitOpen  the host is down: five attempts in a row failed, and requests still go
 	//	ReasonThrottled    the server asked the requests with some credentials to wait
 	//	ReasonRetryBudget  the retry budget is used up; it is over when half of it is there again
 	//	ReasonQuota        a fifth or less is left of the quota that the server named, so

@@ -112,7 +112,7 @@ func TestChangeOfAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		down := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Traces: []*transport.Trace{seen.trace()},
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}, Traces: []*transport.Trace{seen.trace()},
 			Base: rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return nil, context.DeadlineExceeded
@@ -139,7 +139,7 @@ func TestChangeOfACrowd(t *testing.T) {
 	for failFast, want := range map[policy.Switch]string{policy.Off: "concurrency", policy.On: "concurrency"} {
 		bubble(t, func(t *testing.T) {
 			var seen changes
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: failFast}}, Traces: []*transport.Trace{seen.trace()},
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1, FailFast: failFast}}, Traces: []*transport.Trace{seen.trace()},
 				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
 			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 			assert.Equal(t, []string{want}, seen.told(), "fail fast %v", failFast)
@@ -265,7 +265,7 @@ func TestCauseOfAFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Traces: []*transport.Trace{seen.trace()},
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Traces: []*transport.Trace{seen.trace()},
 			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			mustFetch(t, tr, t.Context(), "http://h.test/")
@@ -276,17 +276,6 @@ func TestCauseOfAFleet(t *testing.T) {
 		time.Sleep(time.Hour)
 		send()
 		assert.Empty(t, seen.told(), "the hold is over, and nobody noticed it")
-		time.Sleep(time.Hour)
-		hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test", Wait: time.Second})
-		time.AfterFunc(time.Second/20, func() { hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: "http://h.test"}) })
-		send()
-		require.Len(t, seen.all, 2, "events")
-		for _, h := range seen.all {
-			assert.True(t, h.FromFleet, h.String())
-			assert.Zero(t, h.Status, h.String())
-			assert.Contains(t, h.String(), "(says the fleet)")
-		}
-		assert.Equal(t, []string{"circuit_open", "no longer circuit_open"}, seen.told())
 	})
 }
 
@@ -323,7 +312,7 @@ func TestHookThatSends(t *testing.T) {
 		var tr *transport.Transport
 		var depth atomic.Int64
 		tr = mustNew(t, transport.Config{
-			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Initial: 1, Max: 1}}.Or(quick),
+			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Max: 1}}.Or(quick),
 			Base: script(faults.Status(503)),
 			Traces: []*transport.Trace{&transport.Trace{HostChange: func(context.Context, transport.HostChange) {
 				if depth.Add(1) < 3 {

@@ -59,7 +59,7 @@ func costSettings() map[string]policy.Rule {
 			RateLimit:       policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 			ShareRetryAfter: policy.On,
 			QuotaPacing:     policy.On,
-			Concurrency:     policy.Concurrency{Enabled: policy.On},
+			Concurrency:     policy.Concurrency{Enabled: policy.On, Max: 100},
 		},
 	}
 }

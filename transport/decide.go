@@ -63,8 +63,7 @@ const (
 	ReasonRateLimit Reason = "rate_limit"
 	// ReasonConcurrency means that as many requests are in flight as Rule.Concurrency lets go.
 	ReasonConcurrency Reason = "concurrency"
-	// ReasonCircuitOpen means that the host is down, and that Rule.Concurrency lets one request at
-	// a time find out whether it is back.
+	// ReasonCircuitOpen means that the host is down.
 	ReasonCircuitOpen Reason = "circuit_open"
 )
 

@@ -821,7 +821,7 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		"plain":    {},
 		"timed":    {AttemptTimeout: time.Minute},
 		"stall":    {StallTimeout: time.Minute},
-		"limited":  {Concurrency: policy.Concurrency{Enabled: policy.On}},
+		"limited":  {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 		"observed": {AttemptTimeout: time.Minute},
 		"peeked":   {Classify: func(o classify.Outcome) classify.Class { o.Peek(1); return classify.Default(o) }},
 		"failover": {},

@@ -268,7 +268,7 @@ func ExampleError_body() {
 func ExampleTransport_Snapshot() {
 	tr, err := transport.New(transport.Config{
 		Base: server(200),
-		Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}},
+		Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -283,5 +283,5 @@ func ExampleTransport_Snapshot() {
 	}
 	// Output:
 	// -> GET https://api.example.com/things
-	// https://api.example.com 1 30 10 false
+	// https://api.example.com 1 30 100 false
 }

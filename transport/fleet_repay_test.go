@@ -157,8 +157,8 @@ func (f *memFleet) setAway(away bool) {
 // A member whose part of the rate is too small for the deadlines of its requests asks the
 // fleet again, so that it notices when the fleet is back.
 func TestFleetIsBack(t *testing.T) {
-	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
+	for _, limiter := range []policy.Concurrency{{}, {Max: 100}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Max), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			c := newCrew(t, 100, f, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 5}, Concurrency: limiter}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 			f.setAway(true)

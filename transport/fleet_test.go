@@ -310,133 +310,6 @@ func TestFleetHold(t *testing.T) {
 	}
 }
 
-// A frozen server sees far fewer requests from a fleet, never more than one probe at a
-// time, and everybody is back within a few seconds.
-func TestFleetOutage(t *testing.T) {
-	const members, clients = 40, 10
-	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}}
-	run := func(t *testing.T, f *memFleet) (sent, back int) {
-		server := newFreezer(5*time.Second, 25*time.Second)
-		c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return server.RoundTrip(req) })
-		ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
-		defer stop()
-		var all sync.WaitGroup
-		for i := range members {
-			for range clients {
-				all.Go(func() {
-					for ctx.Err() == nil {
-						time.Sleep(time.Duration(rand.ExpFloat64() * float64(4*time.Second)))
-						c.get(t, i)
-					}
-				})
-			}
-		}
-		time.Sleep(5 * time.Second)
-		before := c.count(0)
-		time.Sleep(20 * time.Second)
-		sent = c.count(0) - before
-		all.Wait()
-		server.mu.Lock()
-		defer server.mu.Unlock()
-		for _, at := range server.served {
-			if at > 30*time.Second && at < 40*time.Second {
-				back++
-			}
-		}
-		return sent, back
-	}
-	bubble(t, func(t *testing.T) {
-		alone, backAlone := run(t, nil)
-		f := newMemFleet(20 * time.Millisecond)
-		sent, back := run(t, f)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		t.Logf("sent to the frozen server: %d alone, %d in a fleet; served from 5 to 15 s after it: %d and %d; %d probes at a time at most, %d calls",
-			alone, sent, backAlone, back, f.most, f.calls)
-		assert.Less(t, sent, alone/3)
-		assert.Equal(t, 1, f.most)
-		assert.Greater(t, back, 700, "about 100 per second") // the mean time between two requests is 4 s
-	})
-}
-
-// keepSending lets ten clients of each of the first members send until the context ends.
-func (c *crew) keepSending(ctx context.Context, t *testing.T, all *sync.WaitGroup, members int) {
-	for i := range members {
-		for range 10 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					c.get(t, i)
-					time.Sleep(100 * time.Millisecond)
-				}
-			})
-		}
-	}
-}
-
-// Members that cannot reach a host for reasons of their own stop no member that can, and
-// an idle member that can is held up for a moment only.
-func TestFleetSickMembers(t *testing.T) {
-	const sick, healthy = 4, 3
-	bubble(t, func(t *testing.T) {
-		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
-		c := newCrew(t, sick+healthy, f, rule, func(i int, req *http.Request) (*http.Response, error) {
-			if i < sick {
-				<-req.Context().Done()
-				return nil, context.Cause(req.Context())
-			}
-			time.Sleep(5 * time.Millisecond)
-			return play(req, status(200))
-		})
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		var all sync.WaitGroup
-		c.keepSending(ctx, t, &all, sick)
-		var busy, idle time.Duration
-		all.Go(func() { // sends all the time
-			for ctx.Err() == nil {
-				began := time.Now()
-				assert.Equal(t, 200, c.get(t, sick))
-				busy = max(busy, time.Since(began))
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-		all.Go(func() { // sends now and then
-			for ctx.Err() == nil {
-				time.Sleep(7 * time.Second)
-				began := time.Now()
-				assert.Equal(t, 200, c.get(t, sick+1))
-				idle = max(idle, time.Since(began))
-			}
-		})
-		all.Wait()
-		t.Logf("the longest request: busy member %v, idle member %v; %d calls", busy, idle, f.count())
-		assert.Less(t, busy, 10*time.Millisecond)
-		assert.Less(t, idle, time.Second)
-	})
-	// Nobody else uses the host, so nobody contradicts the sick members.
-	bubble(t, func(t *testing.T) {
-		f := newMemFleet(10 * time.Millisecond)
-		rule := policy.Rule{AttemptTimeout: time.Second, Concurrency: policy.Concurrency{Enabled: policy.On}}
-		c := newCrew(t, sick+1, f, rule, func(i int, req *http.Request) (*http.Response, error) {
-			if i < sick {
-				return nil, errors.New("read: connection reset by peer")
-			}
-			return play(req, status(200))
-		})
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		var all sync.WaitGroup
-		c.keepSending(ctx, t, &all, sick)
-		time.Sleep(30 * time.Second)
-		began := time.Now()
-		assert.Equal(t, 200, c.get(t, sick))
-		t.Logf("the first request of a member that can reach the host took %v", time.Since(began))
-		assert.Less(t, time.Since(began), 5*time.Second)
-		all.Wait()
-	})
-}
-
 // All members together keep to the rate, and a member that wants little gets it.
 func TestFleetRate(t *testing.T) {
 	const members = 20
@@ -445,7 +318,7 @@ func TestFleetRate(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}
 			if limited {
-				rule.Concurrency = policy.Concurrency{Enabled: policy.On, Initial: 100}
+				rule.Concurrency = policy.Concurrency{Enabled: policy.On, Max: 100}
 			}
 			c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 				time.Sleep(5 * time.Millisecond)
@@ -548,8 +421,8 @@ func (m newcomer) Tell(msg fleetmsg.Message) {
 // second on.
 func TestFleetRateOfNewcomers(t *testing.T) {
 	const members, perSecond = 60, 50
-	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
+	for _, limiter := range []policy.Concurrency{{}, {Max: 100}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Max), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var sent atomic.Int64
 			ctx := endsAfter(t, time.Second)
@@ -571,7 +444,7 @@ func TestFleetRateOfNewcomers(t *testing.T) {
 // The first 250 ms of a fleet that is away, or the first second of a fleet that is there and does not
 // answer, cost no request more than its time, and later ones cost 10 ms.
 func TestFleetAwayAtTheStart(t *testing.T) {
-	for i, limiter := range []policy.Concurrency{{}, {}, {Enabled: policy.On}, {Enabled: policy.On}} {
+	for i, limiter := range []policy.Concurrency{{}, {}, {Max: 100}, {Max: 100}} {
 		first := []time.Duration{250 * time.Millisecond, time.Second}[i%2]
 		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled, " ", first), func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
@@ -627,22 +500,6 @@ func TestFleetAway(t *testing.T) {
 		}
 		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.25, "the whole rate, because nobody else sends")
 	})
-	// The limiter probes by its own knowledge, and opens.
-	bubble(t, func(t *testing.T) {
-		f := newMemFleet(2 * time.Millisecond)
-		f.away = true
-		begun := time.Now()
-		rule := policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, MaxAttempts: 1000, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
-		c := newCrew(t, 3, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
-			if time.Since(begun) < 5*time.Second {
-				return play(req, status(503))
-			}
-			return play(req, status(200))
-		})
-		together(20, func(_ int) { assert.Equal(t, 200, c.get(t, 0)) })
-		assert.Greater(t, f.count(), 3, "the member tells and asks the fleet all the same")
-		assert.Less(t, time.Since(begun), 30*time.Second)
-	})
 }
 
 // Each member has its part of the budget's floor.
@@ -676,7 +533,7 @@ func TestFleetNonsense(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newMemFleet(0)
 		rule := policy.Rule{
-			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
+			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, QuotaPacing: policy.On,
 		}
 		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		require.Equal(t, 200, c.get(t, 0))
@@ -704,46 +561,6 @@ func TestFleetNonsense(t *testing.T) {
 		t.Logf("the next request took %v", time.Since(began))
 		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+10*time.Second, "a hold lasts for MaxRetryAfter and its jitter")
 	})
-}
-
-// An open circuit asks its fleet for a permit, so a concurrency limit that refuses has none for the first
-// request after an idle time. The next request is sent.
-func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
-	two := func(*http.Request) int { return 2 }
-	for name, row := range map[string]struct {
-		fails policy.Switch
-		cost  func(*http.Request) int
-		fleet bool
-		want  []error
-	}{
-		"waits":             {policy.Off, nil, true, []error{nil, nil}},
-		"refuses":           {policy.On, nil, true, []error{transport.ErrNotSent, nil}},
-		"refuses, a cost":   {policy.On, two, true, []error{transport.ErrNotSent, nil}},
-		"refuses, no fleet": {policy.On, nil, false, []error{nil, nil}},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			var code atomic.Int32
-			code.Store(503)
-			c := transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, FailFast: row.fails}, RateLimit: policy.RateLimit{PerSecond: 1000}, Cost: row.cost, MaxAttempts: 1},
-				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
-			if row.fleet {
-				c.Fleet = fleettest.Link(newMemFleet(time.Millisecond).member())
-			}
-			tr := mustNew(t, c)
-			for range 100 {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				time.Sleep(20 * time.Millisecond)
-			}
-			require.True(t, stateOf(t, tr).CircuitOpen)
-			time.Sleep(time.Hour)
-			code.Store(200)
-			for _, want := range row.want {
-				_, err := fetch(t, tr, t.Context(), "http://h.test/")
-				assert.ErrorIs(t, err, want)
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-	}
 }
 
 // A Config without a usable Fleet is refused.
@@ -776,7 +593,6 @@ func (f slowFleet) Tell(m fleetmsg.Message) {
 // are the first, and if an Update turns something on.
 func TestFleetAnswersAtOnce(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: 2 * time.Second}
-	down := fleetmsg.Message{Kind: fleetmsg.Down, Wait: 5 * time.Second}
 	for _, row := range []struct {
 		name  string
 		rule  policy.Rule
@@ -784,7 +600,6 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 		least time.Duration
 	}{
 		{"a hold keeps the first requests back", sharing, hold, 2 * time.Second},
-		{"an outage keeps the first requests back", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}, down, 200 * time.Millisecond},
 	} {
 		for _, updated := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
@@ -840,7 +655,7 @@ func BenchmarkFleet(b *testing.B) {
 		rule policy.Rule
 	}{
 		{"default", policy.Rule{}},
-		{"limiter", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}},
+		{"limiter", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}},
 		{"rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e9, Burst: 1e9}}},
 		{"everything", costSettings()["everything"]},
 	} {
@@ -904,8 +719,8 @@ func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message
 // A request that has waited for its token needs no second token because the fleet tells of a
 // quota meanwhile, if the quota lets it go.
 func TestQuotaThatComesDuringTheWait(t *testing.T) {
-	for _, limiter := range []policy.Concurrency{{}, {Enabled: policy.On}} {
-		inBubble(t, fmt.Sprint("limiter ", limiter.Enabled), func(t *testing.T) {
+	for _, limiter := range []policy.Concurrency{{}, {Max: 100}} {
+		inBubble(t, fmt.Sprint("limiter ", limiter.Max), func(t *testing.T) {
 			rule := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, QuotaPacing: policy.On, Concurrency: limiter}
 			knows := fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 34, Limit: 100, Wait: 24 * time.Hour}
 			tr, _ := aMember(t, rule, status(200), knows, 1)
@@ -917,7 +732,6 @@ func TestQuotaThatComesDuringTheWait(t *testing.T) {
 }
 
 // If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
-// TestFleetAnswersAtOnce does so with a concurrency limit.
 func TestUpdateAsksTheFleet(t *testing.T) {
 	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}
 	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 50 * time.Second}
@@ -997,23 +811,6 @@ func TestFalseQuota(t *testing.T) {
 			}
 			assert.GreaterOrEqual(t, *sent, 50)
 			time.Sleep(time.Minute)
-		})
-	}
-}
-
-// A fleet whose clock jumps back says that the host is down since now. A member with a success every
-// second does not obey.
-func TestFalseOutage(t *testing.T) {
-	for _, fails := range []policy.Switch{policy.Off, policy.On} {
-		inBubble(t, fmt.Sprint(fails), func(t *testing.T) {
-			rule := policy.Rule{Concurrency: policy.Concurrency{FailFast: fails, Initial: 10}}
-			tr, _ := aMember(t, rule, status(200), fleetmsg.Message{Kind: fleetmsg.Down}, 60)
-			for range 65 {
-				time.Sleep(time.Second)
-				begin := time.Now()
-				assert.NoError(t, closing(get(t, tr, t.Context())))
-				assert.Zero(t, time.Since(begin))
-			}
 		})
 	}
 }

@@ -236,11 +236,11 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"budget spent": {req: get, rule: policy.Rule{RetryBudget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"budget spent, behind a limiter": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Initial: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
+		"budget spent, behind a limiter": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Max: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
 			responds(t, tr, http.MethodGet, "http://h.test/fails")
 		}},
-		"limiter full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}},
-		"limiter with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, hedged: true},
+		"limiter full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}},
+		"limiter with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, hedged: true},
 		"rate used":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
 		"rate left":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
 		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
@@ -393,7 +393,7 @@ func TestHedgeAndRetry(t *testing.T) {
 func TestCancelDuringTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(faults.Hang())
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 		reason := errors.New("the caller's reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(reason) })
@@ -418,7 +418,7 @@ func TestBothRespondAtOnce(t *testing.T) {
 				time.Sleep(100*time.Millisecond - time.Duration(n-1)*50*time.Millisecond)
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 			resp := mustGet(t, tr)
 			synctest.Wait()
 			count(t, 2, l.made.Load(), "body made")
@@ -444,7 +444,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 				}
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 			resp := mustGet(t, tr)
 			assert.Equal(t, "text", mustRead(t, resp))
 			_ = resp.Body.Close()
@@ -593,7 +593,7 @@ func TestFailureOfAHedge(t *testing.T) {
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(row.first, row.second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 			resp := mustGet(t, tr)
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.Equal(t, row.at, time.Since(server.start))
@@ -618,7 +618,7 @@ func TestVerdictOnAHedge(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			server := script(status(200).Delay(time.Second), second)
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5},
+				Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5},
 				Classify: func(o classify.Outcome) classify.Class {
 					switch failed := o.Response != nil && o.Response.Header.Get("X-Failed") != ""; {
 					case failed && panics:
@@ -759,7 +759,7 @@ func TestCancelAtTheInstantOfTheHedge(t *testing.T) {
 					}
 					return newResponse(req, 200, l.body(req.Context(), "text")), nil
 				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(after, cancel)
 				if resp, err := get(t, tr, ctx); err != nil {
@@ -894,7 +894,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 func TestCancelWhileA4xxWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(faults.Hang(), status(404))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Initial: 5}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 		ctx, cancel := context.WithCancel(transport.WithIdempotent(t.Context()))
 		time.AfterFunc(time.Second, cancel)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodDelete, "http://h.test/", nil).WithContext(ctx))
@@ -937,7 +937,7 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 	for name, responses := range rows {
 		inBubble(t, name, func(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5},
+				Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
 			}}, script(responses...))
 			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
 			synctest.Wait()
@@ -952,7 +952,7 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200).Delay(2*time.Second), deafly(3*time.Second, func(*http.Request) (*http.Response, error) { panic("late") }))
 		first := make(chan context.Context, 2)
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}}}, rt(func(req *http.Request) (*http.Response, error) {
 			first <- req.Context()
 			return server.RoundTrip(req)
 		}))
@@ -971,7 +971,7 @@ func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
 		var mu sync.Mutex
 		var contexts []context.Context
 		tr := over(t, transport.Config{
-			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5}},
+			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}},
 			Traces: []*transport.Trace{&transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 				if a.Kind == transport.AttemptHedge {
 					panic("hook")
@@ -1022,7 +1022,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 		hedged bool
 	}{
 		"may go":       {},
-		"limiter full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}},
+		"limiter full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}},
 		"rate used":    {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
@@ -1129,7 +1129,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := oneShot("x")
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 5},
+			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
 		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
 		done := make(chan struct{})
 		go func() {
@@ -1223,7 +1223,7 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 func TestGetBodyThatPanicsInARace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Initial: 2, Max: 2},
+			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 2},
 		}}, script(status(200).Delay(time.Minute)))
 		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }

@@ -145,23 +145,7 @@ func TestConditionsInTheLog(t *testing.T) {
 		play func(t *testing.T, tr *transport.Transport)
 		want []string
 	}{
-		{"down with a limiter", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
-			func(t *testing.T, tr *transport.Transport) {
-				for range 40 {
-					send(t, tr, 1)
-					time.Sleep(600 * time.Millisecond)
-				}
-			},
-			[]string{`WARN circuit open reason=circuit_open since=00:00:00 error="connection refused" limit=1`, "INFO circuit closed reason=circuit_open since=00:00:00 limit=2"}},
-		{"down with a limiter that refuses", policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10, FailFast: policy.On}}, script(append(slices.Repeat([]answer{faults.Fail(errRefused)}, 20), faults.Status(200))...),
-			func(t *testing.T, tr *transport.Transport) {
-				for range 100 {
-					send(t, tr, 2)
-					time.Sleep(250 * time.Millisecond)
-				}
-			},
-			[]string{`WARN circuit open reason=circuit_open since=00:00:00 error="connection refused" limit=1`, "INFO circuit closed reason=circuit_open since=00:00:00 limit=2"}},
-		{"its own limiter", policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
+		{"its own limiter", policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
@@ -182,7 +166,7 @@ func TestConditionsInTheLog(t *testing.T) {
 				send(t, tr, 1)
 			},
 			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, with a limiter", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Initial: 10}}, script(faults.Status(200)),
+		{"its own rate, with a limiter", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Max: 10}}, script(faults.Status(200)),
 			func(t *testing.T, tr *transport.Transport) {
 				send(t, tr, 3)
 				time.Sleep(time.Minute)
@@ -697,7 +681,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		}
 	}
 	single := policy.Rule{MaxAttempts: 1}
-	limited := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}
+	limited := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
 		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
@@ -781,18 +765,6 @@ func TestLinesInTheDocs(t *testing.T) {
 				hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "https://api.example.com", Amount: 12, Limit: 100, Wait: time.Minute, Members: 2})
 				once(t, tr, url)
 				time.Sleep(time.Minute)
-				once(t, tr, url)
-			}},
-		{name: "other processes of a fleet find a circuit open, and later back", rule: limited, base: script(faults.Status(200)),
-			play: func(t *testing.T, tr *transport.Transport, url string) {
-				once(t, tr, url)
-				hear := <-heard
-				time.Sleep(time.Minute)
-				hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "https://api.example.com", Wait: 10 * time.Second})
-				for at, m := range map[time.Duration]fleetmsg.Message{300 * time.Millisecond: {Kind: fleetmsg.Probe, Wait: time.Minute}, 5 * time.Second: {Kind: fleetmsg.Up}} {
-					m.Host = "https://api.example.com" // another member has the permit to try it
-					time.AfterFunc(at, func() { hear(m) })
-				}
 				once(t, tr, url)
 			}},
 	} {

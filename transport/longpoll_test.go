@@ -163,7 +163,7 @@ func TestFirstEventTimeout(t *testing.T) {
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, StallTimeout: 100 * time.Second}, 1, time.Minute, nil},
 		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{StallTimeout: 30 * time.Second}, 2, 30*time.Second + time.Minute, policy.ErrStallTimeout},
-		"with a limiter":      {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Concurrency: policy.Concurrency{Max: 1, Initial: 1}}, 2, 150*time.Second + time.Minute, nil},
+		"with a limiter":      {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func (c *crowd) call(t *testing.T) {
 
 // TestPollersOfADeadHost has the figures of lab/figures.md about callers that ask again as
 // soon as a call has failed. The budget rests, because no retry helps. So each call is a single
-// request, as that of a plain client. A concurrency limit makes the pollers wait.
+// request, as that of a plain client.
 func TestPollersOfADeadHost(t *testing.T) {
 	const span = 2 * time.Minute
 	for _, row := range []struct {
@@ -283,7 +283,6 @@ func TestPollersOfADeadHost(t *testing.T) {
 		{"default", policy.Rule{}, false, 100, 5000, true},
 		{"failures held back", policy.Rule{}, true, 100, 100, true},
 		{"no budget", policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}, false, 100, 25, false},
-		{"limiter", policy.Rule{Concurrency: policy.Concurrency{Max: 50}}, false, 100, 4, true},
 	} {
 		bubble(t, func(t *testing.T) {
 			c := newCrowd(t, row.rule)

@@ -61,7 +61,7 @@ var everything = policy.Rule{
 	MaxAttempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
 	RateLimit:   policy.RateLimit{PerSecond: 2000, Burst: 200},
 	QuotaPacing: policy.On, ShareRetryAfter: policy.On,
-	Concurrency: policy.Concurrency{Initial: 20},
+	Concurrency: policy.Concurrency{Max: 20},
 	Hedge:       policy.Hedge{Delay: 300 * time.Millisecond, Percentile: 95},
 }
 
@@ -110,7 +110,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			require.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/told"))
 			return func() { time.Sleep(time.Minute) }
 		}},
-		"limiter": {policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
+		"limiter": {policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
 			resp := mustGet(t, tr)
 			return func() { _ = resp.Body.Close() }
 		}},
@@ -118,7 +118,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"rate behind a limiter": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}, Concurrency: policy.Concurrency{Initial: 5}}, func(t *testing.T, tr *transport.Transport) func() {
+		"rate behind a limiter": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 1}, Concurrency: policy.Concurrency{Max: 5}}, func(t *testing.T, tr *transport.Transport) func() {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 			return func() { time.Sleep(200 * time.Second) }
 		}},

@@ -306,7 +306,7 @@ func TestFleetQuotaInTokens(t *testing.T) {
 // Members of a fleet share a rate of costs, also if a request needs tokens of more than one
 // answer.
 func TestFleetRateOfCosts(t *testing.T) {
-	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Initial: 100}} {
+	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Max: 100}} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newMemFleet(2 * time.Millisecond)
 			var mu sync.Mutex
@@ -352,7 +352,7 @@ func TestFleetRateOfCosts(t *testing.T) {
 
 // A rate counts costs. A cost above the burst takes a full bucket.
 func TestRateCountsCosts(t *testing.T) {
-	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Initial: 5}} {
+	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Max: 5}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
 			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Concurrency: limiter, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 20}}}, base)
@@ -422,7 +422,7 @@ func TestCostIsAskedOnce(t *testing.T) {
 		"rate":     {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}, 1},
 		"pacing":   {policy.Rule{QuotaPacing: policy.On}, 1},
 		"hedge":    {policy.Rule{QuotaPacing: policy.On, Hedge: policy.Hedge{Delay: time.Millisecond}}, 1},
-		"limiter":  {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, 0},
+		"limiter":  {policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, 0},
 		"no limit": {policy.Rule{}, 0},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -454,7 +454,7 @@ func TestCostPanics(t *testing.T) {
 				}
 				return 1
 			},
-			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Initial: 1, Max: 1}, QuotaPacing: policy.On,
+			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Max: 1}, QuotaPacing: policy.On,
 		}}, script(status(200)))
 		body := oneShot("text")
 		req := newRequest(t, "POST", "http://h.test/", nil)

@@ -719,7 +719,7 @@ func TestDeadlinesOverTheOnlyPool(t *testing.T) {
 // A limit of a Transport below refuses a request that has little time, or lets it wait for too long.
 // That says nothing about a connection, so no idle connections are closed.
 func TestLimitsBelowCloseNoConnections(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"refuses": {ShareRetryAfter: policy.On}, "lets it wait": {Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}} {
+	for name, rule := range map[string]policy.Rule{"refuses": {ShareRetryAfter: policy.On}, "lets it wait": {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := &countsCloses{}
 			below := mustNew(t, transport.Config{Base: base, Rule: rule})

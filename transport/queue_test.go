@@ -5,7 +5,6 @@ package transport_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -53,7 +52,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, Concurrency: policy.Concurrency{Initial: 4, Max: 4}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, Concurrency: policy.Concurrency{Max: 4}}})
 		together(60, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
 		t.Log(sent, over, time.Since(start))
 		assert.LessOrEqual(t, over, 4, "requests beyond the quota, which were under way when the server first said so")
@@ -63,7 +62,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 // TestUpdateReachesTheQueue: a rate and a Max that are raised also hold for the requests that wait.
 func TestUpdateReachesTheQueue(t *testing.T) {
 	slow, fast := policy.RateLimit{PerSecond: 0.01, Burst: 1}, policy.RateLimit{PerSecond: 100, Burst: 1}
-	five, one, fifty := policy.Concurrency{Initial: 5}, policy.Concurrency{Max: 1}, policy.Concurrency{Max: 50}
+	five, one, fifty := policy.Concurrency{Max: 5}, policy.Concurrency{Max: 1}, policy.Concurrency{Max: 50}
 	for name, row := range map[string]struct{ old, raised policy.Rule }{
 		"rate":           {policy.Rule{RateLimit: slow}, policy.Rule{RateLimit: fast}},
 		"rate and limit": {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{RateLimit: fast, Concurrency: five}},
@@ -105,53 +104,8 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 	})
 }
 
-// TestLimiterComesBackByItself: slow requests from the time of the low limit do not delay
-// others after the limit has recovered.
-func TestLimiterComesBackByItself(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		mode := "fail"
-		base := rt(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			m := mode
-			mu.Unlock()
-			switch {
-			case m == "fail":
-				time.Sleep(200 * time.Millisecond)
-				return nil, io.ErrUnexpectedEOF
-			case req.URL.Path == "/slow":
-				time.Sleep(10 * time.Minute) // a long poll
-			}
-			return newResponse(req, 200, http.NoBody), nil
-		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}}})
-		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
-		for range 12 {
-			get("/")
-			if tr.Snapshot().Hosts[0].CircuitOpen {
-				break
-			}
-		}
-		require.True(t, tr.Snapshot().Hosts[0].CircuitOpen)
-		mu.Lock()
-		mode = "ok"
-		mu.Unlock()
-		time.Sleep(time.Second)
-		get("/") // the probe
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() { get("/slow") })
-		}
-		time.Sleep(time.Second)
-		at := time.Now()
-		get("/")
-		assert.LessOrEqual(t, time.Since(at), 20*time.Second, "waited")
-		wg.Wait()
-	})
-}
-
 // MaxElapsedTime also bounds the wait of a retry at the limiter.
-func TestMaxElapsedAtTheGate(t *testing.T) {
+func TestMaxElapsedAtTheLimiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/long" {
@@ -159,7 +113,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 			}
 			return play(req, status(503))
 		})
-		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 1, Max: 1}}
+		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
 		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
@@ -180,10 +134,10 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 // A request whose turn by the rate comes after its deadline is refused at once,
 // with and without a concurrency limit.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
-	for name, limited := range map[string]policy.Switch{"rate": policy.Off, "rate and limiter": policy.On} {
+	for name, limited := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Max: 100}} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(faults.Status(200))
-			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{Enabled: limited}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: limited}}, base)
 			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 			defer cancel()
 			var wg sync.WaitGroup
@@ -238,21 +192,11 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 				synctest.Wait()
 			}},
 		"limiter that refuses": {base: busy, first: slow, reason: transport.ReasonConcurrency,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}}, text: "not sent: too many requests are in flight"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1, FailFast: policy.On}}, text: "not sent: too many requests are in flight"},
 		"limiter that refuses, and no token of the rate": {base: busy, first: slow, reason: transport.ReasonConcurrency,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "not sent: too many requests are in flight"},
-		"circuit": {base: faults.Fail(syscall.ECONNREFUSED), reason: transport.ReasonCircuitOpen, until: true,
-			rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{FailFast: policy.On}}, text: "not sent: the host is down (connection refused), next try at ",
-			first: func(t *testing.T, tr *transport.Transport) {
-				for n := 0; n < 100; n++ {
-					if _, err := get(t, tr, t.Context()); errors.Is(err, transport.ErrNotSent) {
-						return
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-			}},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "not sent: too many requests are in flight"},
 		"limiter until the end of the context": {base: busy, first: slow, reason: transport.ReasonConcurrency,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}, text: "not sent: too many requests are in flight: context deadline exceeded"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, text: "not sent: too many requests are in flight: context deadline exceeded"},
 		"a retry by the rate": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(rate limit), next try at 2000"},
 		"a retry too late for the rule": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit, until: true,
@@ -305,7 +249,7 @@ var generous = policy.Rule{
 	Classify:       classify.Refusals,
 	RateLimit:      policy.RateLimit{PerSecond: 1e6, Burst: 1e6},
 	QuotaPacing:    policy.On,
-	Concurrency:    policy.Concurrency{Enabled: policy.On, Initial: 2000},
+	Concurrency:    policy.Concurrency{Enabled: policy.On, Max: 2000},
 }
 
 // BenchmarkCrowd has 1,000 goroutines on a single host with every limit on. Run it
@@ -351,11 +295,11 @@ func BenchmarkCrowd(b *testing.B) {
 // limited are the limits of a host, each by itself and all together.
 var limited = map[string]policy.Rule{
 	"no limit":      {MaxElapsedTime: time.Minute},
-	"limiter":       {Concurrency: policy.Concurrency{Enabled: policy.On}},
+	"limiter":       {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 	"rate":          {RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1e6}},
 	"pacing":        {QuotaPacing: policy.On},
 	"hedge":         {Hedge: policy.Hedge{Delay: time.Minute}},
-	"all but hedge": {Concurrency: policy.Concurrency{Enabled: policy.On}, RateLimit: generous.RateLimit, QuotaPacing: policy.On, MaxElapsedTime: time.Minute},
+	"all but hedge": {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, RateLimit: generous.RateLimit, QuotaPacing: policy.On, MaxElapsedTime: time.Minute},
 }
 
 // TestLimitsAllocateNothing: the limits of a host cost no allocation if nothing waits.
@@ -398,7 +342,7 @@ func TestSnapshot(t *testing.T) {
 			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			ShareRetryAfter: policy.On, Backoff: backoff.Constant(0), MaxAttempts: 3, RateLimit: policy.RateLimit{PerSecond: 50}, Concurrency: policy.Concurrency{Initial: 2, Max: 2},
+			ShareRetryAfter: policy.On, Backoff: backoff.Constant(0), MaxAttempts: 3, RateLimit: policy.RateLimit{PerSecond: 50}, Concurrency: policy.Concurrency{Max: 2},
 		}, Hosts: map[string]policy.Rule{
 			"plain.test": {RetryBudget: policy.RetryBudget{Enabled: policy.Off}, RateLimit: policy.RateLimit{Enabled: policy.Off}, Concurrency: policy.Concurrency{Enabled: policy.Off}},
 		}})
@@ -462,7 +406,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 // A limit that Update turned off is no longer in the Snapshot.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
 		mustGet(t, tr)
 		s := stateOf(t, tr)
 		assert.NotZero(t, s.ConcurrencyLimit)

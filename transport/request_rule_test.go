@@ -226,7 +226,7 @@ var hostLimits = map[string]policy.Rule{
 	"RetryBudget":      {RetryBudget: policy.RetryBudget{Enabled: policy.Off}},
 	"ShareRetryAfter":  {ShareRetryAfter: policy.On},
 	"QuotaPacing":      {QuotaPacing: policy.On},
-	"Concurrency":      {Concurrency: policy.Concurrency{Enabled: policy.On}},
+	"Concurrency":      {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 	"ThrottleKey":      {ThrottleKey: func(*http.Request) string { return "" }},
 	"MaxRetryAfter":    {MaxRetryAfter: time.Second},
 	"Hedge.Percentile": {Hedge: policy.Hedge{Percentile: 90}},

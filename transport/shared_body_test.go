@@ -440,7 +440,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 // A request whose own body fails is sent once, and its caller gets that error. The host, its
 // limiter, its connections and its budget are not to blame, whatever the error looks like.
 func TestSourceOfAnUploadFails(t *testing.T) {
-	limited := policy.Concurrency{Max: 100, Initial: 100}
+	limited := policy.Concurrency{Max: 100}
 	rules := map[string]policy.Rule{
 		"default":     {Concurrency: limited},
 		"API":         policy.Rule{Concurrency: limited}.Or(profile.API()),

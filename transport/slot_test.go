@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +72,7 @@ func TestForgottenBodies(t *testing.T) {
 					return play(req, status(200))
 				}
 				return play(req, row.response)
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: slots, Max: slots}, MaxAttempts: 1}})
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: slots}, MaxAttempts: 1}})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var kept []*http.Response // nobody closes them, and they are not garbage
@@ -148,7 +147,7 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 			resp := newResponse(req, 200, r)
 			resp.ContentLength = 3
 			return resp, nil
-		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}})
+		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}})
 		resp := mustGet(t, tr)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		time.Sleep(29 * time.Minute)
@@ -164,102 +163,6 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// TestForgottenFailureOfAProbe: the circuit closes when the host is back, although nobody
-// closed the response to the last probe.
-func TestForgottenFailureOfAProbe(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var up atomic.Bool
-		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-			if up.Load() {
-				return play(req, status(200))
-			}
-			return play(req, status(500))
-		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
-		for range 200 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, _ = get(t, tr, ctx) // and never close it
-			defer cancel()
-			time.Sleep(10 * time.Millisecond)
-		}
-		require.True(t, stateOf(t, tr).CircuitOpen)
-		up.Store(true)
-		time.Sleep(time.Hour)
-		free(t, tr, 1)
-		free(t, tr, 2)
-		assert.False(t, stateOf(t, tr).CircuitOpen)
-	})
-}
-
-// TestHungProbe: a probe without a deadline that never ends does not keep the
-// limiter shut, and neither do several of them.
-func TestHungProbe(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mode atomic.Int32 // 0 down, 1 hanging, 2 up
-		var hung atomic.Int32
-		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-			switch mode.Load() {
-			case 0:
-				return nil, syscall.ECONNREFUSED
-			case 1:
-				hung.Add(1)
-				return nil, pause(req, 1000*time.Hour)
-			}
-			return play(req, status(200))
-		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).CircuitOpen; i++ {
-			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
-			time.Sleep(10 * time.Millisecond)
-		}
-		mode.Store(1)
-		forever, release := context.WithCancel(t.Context())
-		for range 50 {
-			go func() { _, _ = get(t, tr, forever) }()
-		}
-		time.Sleep(10 * time.Minute)
-		assert.Greater(t, hung.Load(), int32(1))
-		assert.LessOrEqual(t, hung.Load(), int32(50))
-		mode.Store(2)
-		sent := 0
-		for range 60 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if resp, err := get(t, tr, ctx); err == nil {
-				_ = resp.Body.Close()
-				sent++
-			}
-			cancel()
-		}
-		count(t, 60, sent, "GET answered")
-		assert.False(t, stateOf(t, tr).CircuitOpen)
-		release()
-		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
-	})
-}
-
-// TestSlowProbe: the circuit closes for a host that takes longer to respond than the time
-// between two probes.
-func TestSlowProbe(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var up atomic.Bool
-		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-			if !up.Load() {
-				return nil, syscall.ECONNREFUSED
-			}
-			return play(req, status(200).Delay(25*time.Second))
-		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 10}, MaxAttempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).CircuitOpen; i++ {
-			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
-			time.Sleep(10 * time.Millisecond)
-		}
-		up.Store(true)
-		start := time.Now()
-		together(10, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
-		assert.Less(t, time.Since(start), 2*time.Minute)
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
-}
-
 // TestMixedLatencies: slow responses are no reason to refuse a request that may be
 // fast.
 func TestMixedLatencies(t *testing.T) {
@@ -271,7 +174,7 @@ func TestMixedLatencies(t *testing.T) {
 					d = 30 * time.Second
 				}
 				return play(req, status(200).Delay(d))
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}})
+			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}})
 			for range 3 {
 				responds(t, tr, http.MethodGet, "http://h.test/slow")
 			}
@@ -292,49 +195,6 @@ func TestMixedLatencies(t *testing.T) {
 			time.Sleep(time.Minute)
 		})
 	}
-}
-
-// TestFailFastAfterAPause: slots of requests without a response are free again after
-// some time, even if there are few requests.
-func TestFailFastAfterAPause(t *testing.T) {
-	for name, gap := range map[string]time.Duration{"10 s apart": 10 * time.Second, "at once": 0} {
-		inBubble(t, name, func(t *testing.T) {
-			var hang atomic.Bool
-			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-				if hang.Load() {
-					return nil, pause(req, time.Hour)
-				}
-				return play(req, status(200).Delay(100*time.Millisecond))
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Initial: 2}, MaxAttempts: 1, AttemptTimeout: 5 * time.Second}})
-			for stateOfOr(tr).ConcurrencyLimit < 10 {
-				together(max(2, stateOfOr(tr).ConcurrencyLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
-			}
-			hang.Store(true)
-			together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
-			time.Sleep(10 * time.Second)
-			canceled, leave := context.WithCancel(t.Context())
-			leave()
-			_, _ = get(t, tr, canceled) // makes the limiter look at its limit again
-			hang.Store(false)
-			time.Sleep(time.Hour)
-			for range 10 {
-				if gap == 0 {
-					free(t, tr, 2) // the limit is 2 again
-				} else {
-					free(t, tr, 1)
-				}
-				time.Sleep(gap)
-			}
-		})
-	}
-}
-
-// stateOfOr returns the snapshot of the only host, or zero if there is none.
-func stateOfOr(tr *transport.Transport) transport.HostState {
-	if all := tr.Snapshot().Hosts; len(all) > 0 {
-		return all[0]
-	}
-	return transport.HostState{}
 }
 
 // TestPanicsGiveEverythingBack: whenever a function panics or ends its goroutine, the
@@ -379,7 +239,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			return transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { f() }})
 		}},
 		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
-			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Initial: 2, Max: 2}
+			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
 				return transport.WithTrace(ctx, &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
@@ -404,7 +264,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 	for name, row := range rows {
 		for how, f := range map[string]func(){"panics": boom, "ends its goroutine": runtime.Goexit} {
 			inBubble(t, name+", "+how, func(t *testing.T) {
-				rule := policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
+				rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, Backoff: backoff.Constant(time.Second)}
 				row.rule(&rule, f)
 				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					switch {
@@ -475,7 +335,7 @@ func (c *badContext) Deadline() (time.Time, bool) {
 
 // When a function of the caller panics, the response at hand is closed and its slot is free.
 func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	limiter := policy.Concurrency{FailFast: policy.On, Initial: 1, Max: 1}
+	limiter := policy.Concurrency{FailFast: policy.On, Max: 1}
 	rows := map[string]transport.Config{
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
 		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
@@ -546,7 +406,7 @@ func TestSlotOfAContextThatPanics(t *testing.T) {
 			assert.Zero(t, g.State().InFlight, "requests in flight")
 		}
 		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(concurrency.Slot), nil, concurrency.Config{}).Verb)
+		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(concurrency.Slot), nil, concurrency.Config{Max: 1}).Verb)
 		assert.Equal(t, 1, g.State().InFlight, "requests in flight")
 	})
 }

@@ -31,8 +31,8 @@ type HostState struct {
 	// is the end of the longest such wait.
 	ThrottledKeys  int       `json:"throttled_keys"`
 	ThrottledUntil time.Time `json:"throttled_until,omitzero"`
-	// ConcurrencyLimit is the number of attempts that may be in flight at the
-	// same time. It is 0 without Rule.Concurrency.
+	// ConcurrencyLimit is Rule.Concurrency.Max, once a request has asked for a place. It is 0 without
+	// Rule.Concurrency.
 	ConcurrencyLimit int `json:"concurrency_limit"`
 	// ConcurrencyInUse is the number of attempts that count against the limit. A failed attempt
 	// counts until its response is classified or it has an error. A success counts until
@@ -43,9 +43,8 @@ type HostState struct {
 	ConcurrencyInUse int `json:"concurrency_in_use"`
 	// ConcurrencyWaiting is the number of attempts that wait for the limit.
 	ConcurrencyWaiting int `json:"concurrency_waiting"`
-	// CircuitOpen reports that the circuit is open, because the host fails. An open circuit lets
-	// a single attempt at a time try whether the host is back. Without Rule.Concurrency it
-	// stops no request, and only says that the last five attempts or more failed.
+	// CircuitOpen reports that the host is down: the last five attempts or more failed. It
+	// stops no request.
 	CircuitOpen bool `json:"circuit_open"`
 	// Pool is the number of the pool of connections over which attempts go. It is 0 while
 	// that is the base transport itself.
@@ -115,7 +114,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	limiter, rate := m.Made()
 	if limiter != nil && r != nil && r.Concurrency {
 		g := limiter.State()
-		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting, h.CircuitOpen = g.Limit, g.InFlight, g.Waiting, g.CircuitOpen
+		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting = g.Limit, g.InFlight, g.Waiting
 	}
 	if rate != nil && r != nil && r.RateLimit {
 		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, rate.Queue()

@@ -179,8 +179,8 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 		release time.Duration
 	}{
 		"rate":             {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}}},
-		"limiter":          {rule: policy.Rule{Concurrency: policy.Concurrency{Initial: 2, Max: 2}}, release: 2 * time.Second},
-		"limiter and rate": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, Concurrency: policy.Concurrency{Initial: 5}}},
+		"limiter":          {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, release: 2 * time.Second},
+		"limiter and rate": {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, Concurrency: policy.Concurrency{Max: 5}}},
 		"pacing":           {rule: policy.Rule{QuotaPacing: policy.On}},
 	}
 	for name, row := range rows {
@@ -245,7 +245,7 @@ func TestSlotOfARefusal(t *testing.T) {
 					time.Sleep(time.Second)
 					return play(req, status(code, "Retry-After: 20"))
 				})
-				row.rule.RetryAfter, row.rule.Concurrency = slow, policy.Concurrency{Initial: 1, Max: 1}
+				row.rule.RetryAfter, row.rule.Concurrency = slow, policy.Concurrency{Max: 1}
 				tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
 				done := make(chan struct{})
 				go func() {

@@ -247,7 +247,7 @@ func TestErrorsOfHooksHaveNoSecrets(t *testing.T) {
 		var seen recorder
 		var changed changes
 		tr := mustNew(t, transport.Config{
-			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Initial: 10}},
+			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}},
 			Traces: []*transport.Trace{seen.trace(), changed.trace()},
 		})
 		_, err := tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))

@@ -85,8 +85,7 @@ type Config struct {
 	// Fleet connects the Transport with those of other processes, so that they share
 	// what servers tell them. Default none. The module fleet has a Fleet over Redis.
 	//
-	// Members share holds if the rule has ShareRetryAfter, the knowledge that a host is down
-	// if the rule has Concurrency, and quotas if it has QuotaPacing. Rule.RateLimit is then the rate of
+	// Members share holds if the rule has ShareRetryAfter, and quotas if it has QuotaPacing. Rule.RateLimit is then the rate of
 	// all members together, and the floor of Rule.RetryBudget is divided by their number.
 	Fleet Fleet
 

@@ -58,10 +58,10 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 
 // rules are the rules of the hosts that need one.
 var rules = map[string]policy.Rule{
-	"gated.test": {Concurrency: policy.Concurrency{Enabled: policy.On}},
+	"gated.test": {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 	"held.test":  {ShareRetryAfter: policy.On},
 	"left.test":  {ShareRetryAfter: policy.On},
-	"slow.test":  {Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 2, Max: 2}},
+	"slow.test":  {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2}},
 	"hasty.test": {Hedge: policy.Hedge{Delay: 200 * time.Millisecond}},
 	"paced.test": {RateLimit: policy.RateLimit{PerSecond: 0.9, Burst: 1}},
 	"fleet.test": {RateLimit: policy.RateLimit{PerSecond: 5}},

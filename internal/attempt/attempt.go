@@ -60,7 +60,7 @@ type values [6]string
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
 func (a *Attempt) Light() bool {
-	watched := a.Timed || a.Watched || a.Slot.Probe ||
+	watched := a.Timed || a.Watched ||
 		a.Slot.Limiter != nil && a.Req.Body != nil && a.Req.Body != http.NoBody
 	return a.Number == 1 && a.Body == nil && !watched && a.Link == nil
 }
@@ -202,9 +202,6 @@ func (a *Attempt) SendCopy(out *Outgoing) {
 	}()
 	if req.Body != nil && req.Body != http.NoBody && (out.Ctx.Timeouts != nil || held != nil) {
 		out.Ctx.watch(req, held)
-	}
-	if held != nil && held.Probe {
-		defer held.renew()()
 	}
 	a.Resp, a.Err = CheckResponse(a.Base.RoundTrip(req))
 	if a.Resp != nil && a.Resp.Request != nil {

@@ -70,7 +70,6 @@ func TestLight(t *testing.T) {
 		"timeouts":                      {func(f *Attempt) { f.Timed = true }, false},
 		"a hook":                        {func(f *Attempt) { f.Watched = true }, false},
 		"a link":                        {func(f *Attempt) { f.Link = new(Link) }, false},
-		"a probe of a fleet":            {func(f *Attempt) { f.Slot.Probe = true }, false},
 		"a limiter":                     {func(f *Attempt) { f.Slot.Limiter = new(concurrency.Limiter) }, true},
 		"a limiter and an empty body":   {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
 		"a limiter and an upload":       {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), body("x") }, false},

@@ -54,7 +54,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	s := b.slot
 	if s != nil {
-		s.Tell(s.Limiter.Await(s.Home.Now(), &s.At))
+		s.Limiter.Await(s.Home.Now(), &s.At)
 	}
 	n, err := b.ReadCloser.Read(p)
 	if s != nil {

@@ -296,7 +296,7 @@ func TestSlotOfAnUpload(t *testing.T) {
 	})
 }
 
-var limitOfOne = concurrency.Config{Start: 1, Max: 1}
+var limitOfOne = concurrency.Config{Max: 1}
 
 // An observer notes each end of a body.
 type observer struct {

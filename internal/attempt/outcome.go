@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
@@ -88,30 +87,48 @@ func (o *Outcome) AsSent() Outcome {
 	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
 }
 
+// A Result tells how an attempt ended, as a sign of the host.
+type Result uint8
+
+const (
+	// Neutral tells nothing. The caller cancelled, a hedge lost, or the server
+	// responded that this client sends too much (429).
+	Neutral Result = iota
+	// Success is any response of a server that works, 404 included.
+	Success
+	// Failed is a response or an error that says that the host does not work,
+	// and that the host is done with the request: 5xx, or a refused or reset
+	// connection.
+	Failed
+	// Lost is a request that timed out without a response. The server may still
+	// be working on the request, or find it in its socket later.
+	Lost
+)
+
 // ResultOf returns what an outcome says about the host as a whole.
-func ResultOf(ctx context.Context, resp *http.Response, err error) concurrency.Result {
+func ResultOf(ctx context.Context, resp *http.Response, err error) Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return concurrency.Neutral // the caller left
+		return Neutral // the caller left
 	case err != nil && IsLate(ctx, err):
-		return concurrency.Lost // the host may be busy with it still
+		return Lost // the host may be busy with it still
 	case err != nil:
 		switch classify.ErrorTypeOf(err) {
 		case classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS, classify.ErrorReset:
-			return concurrency.Failed
+			return Failed
 		}
-		return concurrency.Neutral // the request's own fault, or nobody's
+		return Neutral // the request's own fault, or nobody's
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return concurrency.Neutral // this client sends too much, or too slowly
+		return Neutral // this client sends too much, or too slowly
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
-		return concurrency.Success // it is about this request alone
+		return Success // it is about this request alone
 	}
 	if resp.StatusCode >= 500 {
-		return concurrency.Failed
+		return Failed
 	}
-	return concurrency.Success
+	return Success
 }
 
 // IsLate reports whether an attempt ended because it took too long. A base transport may

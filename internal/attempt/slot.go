@@ -7,14 +7,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
-	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
@@ -29,7 +27,7 @@ import (
 //
 // An error, a success without a body, an event stream and a connection that is handed over end
 // the slot at once. A response that is no success hands the slot back to the limits. They end
-// it and tell the limiter its result when they know of the hold that the response may ask for.
+// it when they know of the hold that the response may ask for.
 // Otherwise the next request would get the slot, and go before the hold. The body of any other
 // success keeps the slot until the body has ended or is closed, or the request's context has
 // ended. If nobody reads from the body for ten seconds, it keeps the slot no longer (see
@@ -38,68 +36,29 @@ import (
 // (see [concurrency.Limiter.Await]).
 type Slot struct {
 	Home    home
-	Host    string
 	Limiter *concurrency.Limiter // nil: no limiter
 
-	At    concurrency.Slot // guarded by the limiter's lock
-	Probe bool             // a permit of the fleet has to be renewed while the attempt is under way
+	At concurrency.Slot // guarded by the limiter's lock
 
-	refused bool               // it is the slot of a response that is no success
-	result  concurrency.Result // of that response, which the limiter does not know yet
+	refused bool // it is the slot of a response that is no success
 }
 
 // A home is whose slots the attempts have.
-type home interface {
-	Now() instant.Instant
-	TellConcurrency(host string, g *concurrency.Limiter)
-	AskProbe(host string)
-}
-
-// Tell tells the fleet, if the limiter has news for it.
-func (s *Slot) Tell(news bool) {
-	if news {
-		s.Home.TellConcurrency(s.Host, s.Limiter)
-	}
-}
+type home interface{ Now() instant.Instant }
 
 // Release ends the slot of an attempt that did not go, or of a response that is no success. A
 // second call does nothing.
 func (s *Slot) Release() {
-	switch {
-	case s == nil || s.Limiter == nil:
-	case s.refused:
-		s.Tell(s.Limiter.End(s.Home.Now(), &s.At, s.result)) // a Read of the request's body may still use s
-	default:
-		s.Tell(s.Limiter.Release(s.Home.Now(), &s.At))
+	if s == nil || s.Limiter == nil {
+		return
+	}
+	if s.Limiter.End(&s.At); !s.refused { // else a Read of the request's body may still use s
 		*s = Slot{}
 	}
 }
 
-// renew renews the permit of a probe until stop is called, or the limiter needs it no longer.
-func (s *Slot) renew() (stop func()) {
-	home, host, g := s.Home, s.Host, s.Limiter
-	var mu sync.Mutex // guards the timer
-	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(concurrency.RenewTime, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if timer != nil && g.Renew() {
-			home.AskProbe(host)
-			timer.Reset(concurrency.RenewTime)
-		}
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		timer.Stop()
-		timer = nil
-	}
-}
-
-// Landed tells the limiter the result of the attempt that has just ended, and ends the
-// slot unless the response is no success, or its body takes the slot over. If there is neither a
+// Landed ends the slot of the attempt that has just ended, unless the response is no success, or its
+// body takes the slot over. If there is neither a
 // response nor an error, the base transport has panicked or ended its goroutine. req is what was
 // sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
 // already.
@@ -107,24 +66,18 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 	if s.Limiter == nil {
 		return
 	}
-	now, resp, err := s.Home.Now(), a.Resp, a.Err
+	now, resp, kept := s.Home.Now(), a.Resp, false
 	a.DoneAt = now
-	result, kept := concurrency.Neutral, false
-	defer func() { // also if a method of the base transport's error panics
+	defer func() { // also if the context panics
 		if !kept {
-			s.Tell(s.Limiter.End(now, &s.At, result))
+			s.Limiter.End(&s.At)
 		}
 	}()
-	if resp == nil && err == nil {
-		return
-	}
-	if result = ResultOf(a.Ctx, resp, err); result != concurrency.Success && replay.Broke(a.Body) {
-		result = concurrency.Neutral
-	}
 	switch {
-	case resp != nil && result != concurrency.Success:
-		kept, s.refused, s.result = true, true, result
-	case result == concurrency.Success && keeps(req, resp):
+	case resp == nil || a.Err != nil:
+	case ResultOf(a.Ctx, resp, nil) != Success:
+		kept, s.refused = true, true
+	case keeps(req, resp):
 		kept = true
 		if into == nil {
 			into = new(slotBody)
@@ -171,7 +124,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 			b.done()
 		}
 	}()
-	b.slot.Tell(b.slot.Limiter.Result(now, &b.slot.At, concurrency.Success))
+	b.slot.Limiter.Respond(now, &b.slot.At)
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
@@ -179,7 +132,7 @@ func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Res
 }
 
 // done ends the slot. Only the first call counts.
-func (b *slotBody) done() { b.slot.Limiter.End(b.slot.Home.Now(), &b.slot.At, concurrency.Neutral) }
+func (b *slotBody) done() { b.slot.Limiter.End(&b.slot.At) }
 
 // ended ends the slot together with its body.
 func (b *slotBody) ended() {

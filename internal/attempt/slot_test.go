@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -24,22 +23,18 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A yard is a home that counts the news and the questions.
-type yard struct {
-	told, asked atomic.Int32
-}
+// A yard is a home.
+type yard struct{}
 
-func (*yard) Now() instant.Instant                           { return instant.Instant(time.Now().UnixNano()) }
-func (y *yard) TellConcurrency(string, *concurrency.Limiter) { y.told.Add(1) }
-func (y *yard) AskProbe(string)                              { y.asked.Add(1) }
+func (yard) Now() instant.Instant { return instant.Instant(time.Now().UnixNano()) }
 
 // slotOf returns a slot at a concurrency limit, or at a new limiter if it is nil.
 func slotOf(t *testing.T, g *concurrency.Limiter) Slot {
 	if g == nil {
 		g = new(concurrency.Limiter)
 	}
-	s := Slot{Home: &yard{}, Host: "h.test", Limiter: g}
-	a := g.Enter(s.Home.Now(), &s.At, nil, concurrency.Config{Start: 4})
+	s := Slot{Home: yard{}, Limiter: g}
+	a := g.Enter(s.Home.Now(), &s.At, nil, concurrency.Config{Max: 4})
 	if t != nil {
 		require.Equal(t, queue.Go, a.Verb)
 	}
@@ -56,21 +51,21 @@ func TestResultOfAnOutcome(t *testing.T) {
 		ctx    context.Context
 		status int
 		err    error
-		want   concurrency.Result
+		want   Result
 	}{
-		{status: 200, want: concurrency.Success}, {status: 302, want: concurrency.Success}, {status: 404, want: concurrency.Success}, {status: 499, want: concurrency.Success},
-		{status: 501, want: concurrency.Success}, {status: 505, want: concurrency.Success}, {status: 511, want: concurrency.Success},
-		{status: 408, want: concurrency.Neutral}, {status: 429, want: concurrency.Neutral},
-		{status: 500, want: concurrency.Failed}, {status: 503, want: concurrency.Failed}, {status: 599, want: concurrency.Failed},
-		{ctx: ended, status: 200, want: concurrency.Success},
-		{ctx: ended, err: syscall.ECONNRESET, want: concurrency.Neutral},
-		{ctx: late, err: why, want: concurrency.Lost},
-		{ctx: late, err: syscall.ECONNRESET, want: concurrency.Failed},
-		{err: why, want: concurrency.Neutral},
-		{err: os.ErrDeadlineExceeded, want: concurrency.Lost},
-		{err: syscall.ECONNRESET, want: concurrency.Failed},
-		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: concurrency.Failed},
-		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: concurrency.Failed},
+		{status: 200, want: Success}, {status: 302, want: Success}, {status: 404, want: Success}, {status: 499, want: Success},
+		{status: 501, want: Success}, {status: 505, want: Success}, {status: 511, want: Success},
+		{status: 408, want: Neutral}, {status: 429, want: Neutral},
+		{status: 500, want: Failed}, {status: 503, want: Failed}, {status: 599, want: Failed},
+		{ctx: ended, status: 200, want: Success},
+		{ctx: ended, err: syscall.ECONNRESET, want: Neutral},
+		{ctx: late, err: why, want: Lost},
+		{ctx: late, err: syscall.ECONNRESET, want: Failed},
+		{err: why, want: Neutral},
+		{err: os.ErrDeadlineExceeded, want: Lost},
+		{err: syscall.ECONNRESET, want: Failed},
+		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: Failed},
+		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: Failed},
 	} {
 		ctx, resp := row.ctx, (*http.Response)(nil)
 		if ctx == nil {
@@ -176,29 +171,6 @@ type panicCtx struct{ context.Context }
 
 func (panicCtx) Done() <-chan struct{} { panic("context") }
 
-// If the caller's own body failed, that says nothing about the host.
-func TestBrokenUploadIsNoFailureOfTheHost(t *testing.T) {
-	for _, broke := range []bool{false, true} {
-		g := new(concurrency.Limiter)
-		for range 100 {
-			s := slotOf(nil, g)
-			f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
-			f.Ctx, f.Body, f.Err = t.Context(), broken{body("x"), broke}, syscall.ECONNRESET
-			s.Landed(f, f.Req, nil)
-		}
-		s := slotOf(nil, g)
-		g.Result(s.Home.Now(), &s.At, concurrency.Failed)
-		assert.Equal(t, !broke, g.CircuitOpen())
-	}
-}
-
-type broken struct {
-	*tracked
-	broke bool
-}
-
-func (b broken) Broke() bool { return b.broke }
-
 // The body keeps the slot until it has ended, is closed, or nobody can read it any more.
 func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -251,7 +223,7 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(row.after)
 				probe := Slot{Home: s.Home, Limiter: g}
-				a := g.Enter(probe.Home.Now(), &probe.At, nil, concurrency.Config{Start: 1, Max: 1})
+				a := g.Enter(probe.Home.Now(), &probe.At, nil, limitOfOne)
 				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
 				time.Sleep(time.Hour)
 			})
@@ -300,83 +272,4 @@ func TestRelease(t *testing.T) {
 	assert.Zero(t, g.State().InFlight, "requests in flight")
 	(*Slot)(nil).Release()
 	new(Slot).Release()
-}
-
-// News goes to the fleet.
-func TestTell(t *testing.T) {
-	s := slotOf(t, nil)
-	s.Tell(false)
-	assert.Zero(t, s.Home.(*yard).told.Load(), "times told")
-	s.Tell(true)
-	assert.EqualValues(t, 1, s.Home.(*yard).told.Load(), "times told")
-}
-
-// probing returns the slot of a probe whose permit comes from a fleet.
-func probing(t *testing.T) Slot {
-	g := new(concurrency.Limiter)
-	conf := concurrency.Config{Fleet: true}
-	s, w := Slot{Home: &yard{}, Host: "h.test", Limiter: g}, queue.NewWaiter()
-	now := s.Home.Now
-	early := slotOf(t, g)
-	early.Release()
-	g.Down(now(), now())
-	for range 100 {
-		if a := g.Enter(now(), &s.At, w, conf); a.Verb == queue.Go {
-			s.Probe = a.Probe
-			break
-		}
-		if g.AskPermit(now()) {
-			g.Permit(now(), true, 0)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	require.True(t, s.Probe, "the circuit is open: %v", g.CircuitOpen())
-	return s
-}
-
-// The permit of a probe is renewed as long as the probe is under way.
-func TestPermitIsRenewed(t *testing.T) {
-	for name, ends := range map[string]func(s *Slot, stop func()){
-		"the attempt ends": func(_ *Slot, stop func()) { stop() },
-		"the slot ends":    func(s *Slot, _ func()) { s.Limiter.End(s.Home.Now(), &s.At, concurrency.Neutral) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := probing(t)
-				y := s.Home.(*yard)
-				y.asked.Store(0)
-				stop := s.renew()
-				time.Sleep(3*concurrency.RenewTime - 1)
-				synctest.Wait()
-				assert.EqualValues(t, 2, y.asked.Load(), "times asked")
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
-				assert.EqualValues(t, 3, y.asked.Load(), "times asked")
-				ends(&s, stop)
-				time.Sleep(10 * concurrency.RenewTime)
-				synctest.Wait()
-				assert.EqualValues(t, 3, y.asked.Load(), "times asked")
-			})
-		})
-	}
-}
-
-// A send renews the permit of its probe, and only that.
-func TestSendRenewsThePermitOfAProbe(t *testing.T) {
-	for _, probe := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := probing(t)
-			y := s.Home.(*yard)
-			y.asked.Store(0)
-			s.Probe = probe
-			f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, func(*http.Request) (*http.Response, error) {
-				time.Sleep(concurrency.RenewTime + 1)
-				return &http.Response{StatusCode: 204}, nil
-			})
-			f.Slot = s
-			send(f)
-			time.Sleep(time.Minute)
-			assert.Equal(t, probe, y.asked.Load() == 1)
-		})
-	}
 }

@@ -71,7 +71,7 @@ func testRequestsGoOn(t *testing.T, newMember func() Fleet, hang func()) {
 		}
 		return resp, nil
 	}), Rule: policy.Rule{
-		MaxAttempts: 1, ShareRetryAfter: policy.Off, Concurrency: policy.Concurrency{Enabled: policy.On}, QuotaPacing: policy.On,
+		MaxAttempts: 1, ShareRetryAfter: policy.Off, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, QuotaPacing: policy.On,
 		RateLimit: policy.RateLimit{PerSecond: 1e6, Burst: 1000},
 	}})
 	if err != nil {

@@ -48,7 +48,7 @@ type crowd struct {
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "open circuit": closedCrowd, "shared rate": sharedCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "shared rate": sharedCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
 func newCrowd(t testing.TB, machine string, n int) *crowd {
@@ -156,36 +156,25 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 
 func limiterCrowd(t testing.TB) *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
-	conf := concurrency.Config{Start: len(slots)}
+	conf := concurrency.Config{Max: len(slots)}
 	for i := range slots {
 		g.Enter(0, &slots[i], nil, conf)
 	}
 	i := 0
-	ends := func(r concurrency.Result) func(instant.Instant) {
-		return func(now instant.Instant) {
-			g.Result(now, &slots[i], r)
-			g.End(now, &slots[i], concurrency.Neutral)
-			i++
-		}
-	}
 	return &crowd{
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer {
 			return g.Enter(now, new(concurrency.Slot), w, conf)
 		},
-		leave: func(w *queue.Waiter) { g.Leave(w) },
+		leave: g.Leave,
 		events: []occurrence{
-			{"a success", ends(concurrency.Success)},
-			{"a failure", ends(concurrency.Failed)},
-			{"a loss", ends(concurrency.Lost)},
-			{"a cancelled request", ends(concurrency.Neutral)},
-			{"a request that was not sent", func(now instant.Instant) { g.Release(now, &slots[i]); i++ }},
+			{"an end", func(instant.Instant) { g.End(&slots[i]); i++ }},
 			{"a body", func(now instant.Instant) {
-				g.Result(now, &slots[i], concurrency.Success)
+				g.Respond(now, &slots[i])
 				g.Reading(now, &slots[i], false)
 				g.Idle(now, &slots[i])
 			}},
 			{"a stream", func(now instant.Instant) {
-				g.Result(now, &slots[i], concurrency.Success)
+				g.Respond(now, &slots[i])
 				g.Reading(now, &slots[i], true)
 				i++
 			}},
@@ -194,32 +183,7 @@ func limiterCrowd(t testing.TB) *crowd {
 				g.Resume(now, &slots[i])
 				i++
 			}},
-		},
-	}
-}
-
-// closedCrowd is a concurrency limit of a fleet that is closed.
-func closedCrowd(t testing.TB) *crowd {
-	g, slot, conf := new(concurrency.Limiter), new(concurrency.Slot), concurrency.Config{Fleet: true}
-	g.Enter(0, slot, nil, conf)
-	g.Release(0, slot)
-	g.Down(0, 0)
-	ask := func(now instant.Instant) {
-		t.Helper()
-		assert.True(t, g.AskPermit(now), "nothing to ask at %v", now)
-	}
-	return &crowd{
-		step:  3 * sec,
-		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, slot, w, conf) },
-		leave: func(w *queue.Waiter) { g.Leave(w) },
-		events: []occurrence{
-			{"a second Down", func(now instant.Instant) { g.Down(now, now) }},
-			{"a refusal", func(now instant.Instant) { ask(now); g.Permit(now, false, sec) }},
-			{"a permit", func(now instant.Instant) { ask(now); g.Permit(now, true, 0) }},
-			{"a probe that was not sent", func(now instant.Instant) { g.Release(now, slot) }},
-			{"a failed probe", func(now instant.Instant) { g.End(now, slot, concurrency.Failed) }},
-			{"Up", func(now instant.Instant) { g.Up(now, now+ms) }},
-			{"the return", func(now instant.Instant) { g.Up(now, now); g.WakeFirst() }},
+			{"an Update", func(instant.Instant) { g.WakeFirst() }},
 		},
 	}
 }

@@ -28,79 +28,42 @@ func limiterRig(rng *rand.Rand) rig {
 	var (
 		g      concurrency.Limiter
 		flying []*concurrency.Slot
-		bodies []*concurrency.Slot // of successes, not closed yet
-		confs  = []concurrency.Config{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
-		conf   = confs[rng.IntN(2)]
+		bodies []*concurrency.Slot // of responses, not closed yet
+		conf   = concurrency.Config{Max: 1 + rng.IntN(4)}
 	)
-	conf.Fleet = rng.IntN(2) == 0
-	// The owner asks the fleet after it has asked the limiter.
-	askFleet := func(now instant.Instant) {
-		if conf.Fleet {
-			g.AskPermit(now)
-		}
-	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		p := new(concurrency.Slot)
 		a := g.Enter(now, p, w, conf)
 		if a.Verb == queue.Go {
 			flying = append(flying, p)
 		}
-		askFleet(now)
 		return a
 	}
 	event := func(now instant.Instant) {
-		if conf.Fleet && rng.IntN(3) == 0 {
-			wait := time.Duration(rng.Int64N(int64(3 * sec)))
-			[]func(){
-				func() { g.Down(now, now.Add(-wait)) },
-				func() { g.Up(now, now.Add(wait)) },
-				func() { g.Permit(now, true, 0) },
-				func() { g.Permit(now, false, wait) },
-				func() { g.News() },
-			}[rng.IntN(5)]()
-			return
-		}
-		if len(flying) > 0 && rng.IntN(12) == 0 {
-			i := rng.IntN(len(flying))
-			g.Release(now, flying[i])
-			flying = append(flying[:i], flying[i+1:]...)
-			return
-		}
-		if rng.IntN(12) == 0 { // an outage, more often than not
-			for range 12 {
-				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
-				if enter(now, nil).Verb == queue.Go {
-					g.Result(now, flying[len(flying)-1], concurrency.Failed)
-					g.End(now, flying[len(flying)-1], concurrency.Neutral)
-				}
-			}
-		}
 		if len(bodies) > 0 && rng.IntN(3) == 0 {
 			b := bodies[rng.IntN(len(bodies))]
-			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.End(now, b, concurrency.Neutral) }}[rng.IntN(3)]()
+			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.End(b) }}[rng.IntN(3)]()
 		}
 		if len(flying) == 0 {
 			return
 		}
 		i := rng.IntN(len(flying))
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
 		case 0:
 			g.Await(now, flying[i])
 			return
 		case 1:
 			g.Resume(now, flying[i])
 			return
-		}
-		result := concurrency.Result(rng.IntN(4))
-		g.Result(now, flying[i], result)
-		if rng.IntN(3) > 0 {
-			g.End(now, flying[i], concurrency.Neutral)
-		} else if result == concurrency.Success {
+		case 2:
+			g.Respond(now, flying[i])
 			bodies = append(bodies, flying[i])
+		default:
+			g.End(flying[i])
 		}
 		flying = append(flying[:i], flying[i+1:]...)
 	}
-	return rig{enter, func(w *queue.Waiter) { g.Leave(w) }, event}
+	return rig{enter, g.Leave, event}
 }
 
 func throttleRig(rng *rand.Rand) rig {

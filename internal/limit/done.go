@@ -16,7 +16,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -104,7 +103,7 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration,
 		}
 	}
 	m, result := r.State.Machines(), attempt.ResultOf(r.Ctx, o.Resp, o.Err)
-	if p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == concurrency.Failed || result == concurrency.Lost); p.failed {
+	if p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost); p.failed {
 		m.Failures.Failed(cmp.Or(o.SentAt, o.DoneAt))
 	}
 	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && told; {
@@ -217,7 +216,7 @@ func (r *Request) noteQuotas(now instant.Instant, all []field.Quota, status int)
 	}
 }
 
-// A limit of the rule holds requests when one has waited for longer than longWait at a closed circuit or for
+// A limit of the rule holds requests when one has waited for longer than longWait for a slot or for
 // the rate. It no longer does if no other request waits as long within calmTime.
 const (
 	longWait = time.Second
@@ -266,15 +265,10 @@ func (c conditions) present(v news.Change) news.Change {
 		if named := m.Throttle.Named(c.Registry.Now(), v.Scope); named > 0 {
 			v.Until = named // without the jitter of this process
 		}
-	case news.Down, news.Crowded:
-		v.Until, v.Room = 0, 0
-		if !c.Rule.Concurrency {
-			break
-		}
-		g := m.Concurrency().State()
-		v.Waiting, v.Room = g.Waiting, g.Limit
-		if v.Condition == news.Down && g.Fleet {
-			v.Fleet, v.Cause = true, news.Cause{}
+	case news.Crowded:
+		if v.Until, v.Room = 0, 0; c.Rule.Concurrency {
+			g := m.Concurrency().State()
+			v.Waiting, v.Room = g.Waiting, g.Limit
 		}
 	case news.RateLimited:
 		v.Until, v.Waiting = 0, c.waitingForRate(m)
@@ -299,7 +293,7 @@ func (c conditions) waitingForRate(m *host.Machines) int {
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
 func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	c := conditions{r}
-	if o != nil && p.failed && (r.Registry.Watched || r.Rule.Concurrency) { // the error of a request that meets an open circuit tells it
+	if o != nil && p.failed && r.Registry.Watched {
 		r.State.Machines().News().Failed(c.causeOf(o))
 	}
 	if !r.Registry.Watched {
@@ -349,23 +343,16 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:
-		g := m.Concurrency().State()
-		return !c.Rule.Concurrency || !g.CircuitOpen && g.Waiting == 0
+		return !c.Rule.Concurrency || m.Concurrency().State().Waiting == 0
 	case news.RateLimited:
 		return c.waitingForRate(m) == 0
 	}
 	return true
 }
 
-// reviewDown tells whether the host is down. A concurrency limit knows that by itself. Without a concurrency limit the host is
-// down after five failures in a row.
+// reviewDown tells whether the host is down.
 func (c conditions) reviewDown(m *host.Machines) {
 	since, down := m.Failures.Down()
-	if g, _ := m.Made(); c.Rule.Concurrency && g != nil {
-		if down = g.CircuitOpen(); down {
-			since = g.State().Since
-		}
-	}
 	key := news.Key{Condition: news.Down}
 	switch {
 	case down:
@@ -383,7 +370,7 @@ func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
 		return
 	}
 	now := c.Registry.Now()
-	if p.crowded && !m.Concurrency().CircuitOpen() {
+	if p.crowded {
 		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Concurrency), Until: now.Add(calmTime)})
 	}
 	if p.rated {

@@ -10,7 +10,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -23,9 +22,6 @@ import (
 const (
 	// maxMembers bounds the size of a fleet. A larger number can only be a mistake.
 	maxMembers = 1 << 24
-	// leastOutage is how long members fail before a host is down for the fleet. So a member that
-	// has successes does not obey, whatever the fleet says.
-	leastOutage = 2 * time.Second
 )
 
 // Hear takes a message of the fleet. News of a host that this Transport does not know is
@@ -60,19 +56,6 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 		g.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
 		g.hearQuota(s, rule, m, now)
-	case fleetmsg.Down:
-		if rule.Concurrency && s.Machines().Concurrency().Down(now, now.Add(-max(m.Wait, leastOutage))) {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
-		}
-	case fleetmsg.Up:
-		if rule.Concurrency {
-			s.Machines().Concurrency().Up(now, now.Add(time.Duration(rand.Float64()*float64(m.Wait))))
-		}
-	case fleetmsg.Probe:
-		used := rule.Concurrency && s.Machines().Concurrency().Permit(now, m.Granted, m.Wait)
-		if m.Granted && !used {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
-		}
 	case fleetmsg.Tokens:
 		if !rule.RateLimit || m.Unit != rule.RateUnit() {
 			return
@@ -125,30 +108,12 @@ func (g *Registry) throttle(rule *rules.Resolved, wait time.Duration) throttle.C
 	return rule.Settings.Throttle.ForMember(g.members(), wait)
 }
 
-// TellConcurrency tells the fleet the news of a concurrency limit.
-func (g *Registry) TellConcurrency(host string, limiter *concurrency.Limiter) {
-	switch n := limiter.News(); {
-	case n.Working:
-		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	default:
-		if n.ProbeFailed {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-		}
-		if n.Failures > 0 {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: n.Failures, Wait: g.Now().Sub(n.Since)})
-		}
-	}
-}
-
-// askFleet asks the fleet for what the requests at the limiter and at the rate wait for. short
+// askFleet asks the fleet for the tokens of the rate that requests wait for. short
 // says that this request needs a token as well, and is not in the queue. It may be refused
 // because the member's own part of the rate is small. If it asked for nothing, the member
 // would never learn that the fleet is back.
 func (r *Request) askFleet(now instant.Instant, short bool) {
 	m := r.State.Machines()
-	if r.Rule.Concurrency && m.Concurrency().AskPermit(now) {
-		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: r.State.Name()})
-	}
 	if !r.Rule.RateLimit {
 		return
 	}

@@ -29,7 +29,7 @@ type Permit struct {
 	since    instant.Instant // when the attempt began to wait for the limits
 	heard    headersSeen     // of the headers of its response
 	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
-	crowded  bool            // the attempt waited for long at a closed circuit, which is to be told
+	crowded  bool            // the attempt waited for long for a slot, or would have to, which is to be told
 	rated    bool            // it waited for long for the rate, or would have to, which is to be told
 	failed   bool            // its outcome is a failure of the host
 }
@@ -58,17 +58,8 @@ const (
 	LimitThrottle    = "throttled"
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
-	LimitCircuit     = "circuit_open" // the host is down
 	LimitRate        = "rate_limit"
 )
-
-// atLimiter returns the limit of a request that gets no slot.
-func atLimiter(g *concurrency.Limiter) string {
-	if g.CircuitOpen() {
-		return LimitCircuit
-	}
-	return LimitConcurrency
-}
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the limiter, so that no request
@@ -140,21 +131,11 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 }
 
 // awaitSlot waits for a token of the rate, if the rule has one, and for a slot at the
-// limiter. It takes both at the same moment. It refuses
-// a request that waited until its deadline leaves less time than a response takes.
-// The queue is served in order. Behind an open circuit every probe would otherwise be
-// such a request, and no probe would ever succeed.
+// limiter. It takes both at the same moment.
 func (p *Permit) awaitSlot(r *Request, limiter *concurrency.Limiter) (waited bool, no *Rejection) {
-	p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: limiter}
-	turns := limiter.Turns()
-	a, waited, no := p.wait(r, LimitConcurrency, &p.Queued.Concurrency)
-	p.crowded = limiter.Turns() == turns && !limiter.CircuitOpen() && p.Queued.Concurrency > longWait || no != nil && no.Why == WhyFull
-	if no == nil && waited {
-		due := r.Registry.TimeOf(a.Until)
-		if until, ok := r.Ctx.Deadline(); ok && !due.Before(until) {
-			no = &Rejection{Why: WhyLate, Until: due, Limit: atLimiter(limiter)}
-		}
-	}
+	p.slot = attempt.Slot{Home: r.Registry, Limiter: limiter}
+	_, waited, no = p.wait(r, LimitConcurrency, &p.Queued.Concurrency)
+	p.crowded = p.Queued.Concurrency > longWait || no != nil && no.Why == WhyFull
 	if no != nil {
 		p.slot.Release()
 	}
@@ -192,7 +173,7 @@ func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Host: r.State.Name(), Limiter: m.Concurrency()}
+		p.slot = attempt.Slot{Home: r.Registry, Limiter: m.Concurrency()}
 		return p.ask(r, LimitConcurrency, now)
 	case r.Rule.RateLimit:
 		limit := m.Rate(r.Rule.Settings.Rate)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,7 +25,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -113,7 +113,7 @@ func answer(code int, header ...string) *http.Response {
 var (
 	holding = policy.Rule{ShareRetryAfter: policy.On}
 	rated   = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25, Burst: 1}}
-	limited = policy.Rule{Concurrency: policy.Concurrency{Initial: 1, Max: 1}}
+	limited = policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
 	paced   = policy.Rule{QuotaPacing: policy.On}
 )
 
@@ -490,17 +490,9 @@ func TestHear(t *testing.T) {
 		{"hold without a throttle", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Throttle.Quiet() }},
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
-		{"down and up", limited, true, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Hour}, 0, func(h *machines) bool {
-			open := h.Concurrency().CircuitOpen()
-			new(Permit).review(h.site.request(t, 0), nil)
-			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: name})
-			return open && h.site.last.Fleet && h.site.last.Since == 1 && new(Permit).TryAcquire(h.site.request(t, 0), h.now)
-		}},
 		{"unknown host", limited, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
 		{"no permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
-		{"permit without an outage", limited, true, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
-		{"no permit", limited, true, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, func(h *machines) bool {
 			h.site.registry.Hosts.Lookup(name).Release()
 			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: name})
@@ -509,8 +501,8 @@ func TestHear(t *testing.T) {
 			return busy.Busy && !idle.Busy && busy.Amount == 1
 		}},
 		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
-		{"a part of the slots", policy.Rule{Concurrency: policy.Concurrency{Initial: 21}}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool {
-			for range 3 {
+		{"no part of the slots", policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool {
+			for range 2 {
 				assert.True(t, new(Permit).TryAcquire(h.site.request(t, 0), h.now))
 			}
 			return !new(Permit).TryAcquire(h.site.request(t, 0), h.now)
@@ -544,6 +536,29 @@ func TestHear(t *testing.T) {
 			}
 		})
 	}
+}
+
+// removed plays that an Update removes the rate for which requests wait. All of them go when the next request begins.
+func removed(t *testing.T, s *site) {
+	s.registry.Fleet = nil
+	rule := s.request(t, 0).Rule.Policy
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			r, p := s.request(t, 0), new(Permit)
+			assert.Nil(t, p.Acquire(r, 0))
+			p.Cancel(r)
+		})
+	}
+	time.Sleep(time.Second)
+	rule.RateLimit = policy.RateLimit{}
+	s.update(t, rule)
+	r, p := s.request(t, 0), new(Permit)
+	assert.Nil(t, p.Acquire(r, 0))
+	p.Cancel(r)
+	all.Wait()
+	assert.Equal(t, time.Second, time.Since(began))
 }
 
 // What is told of the limits while they hold requests, and what the fleet is told.
@@ -742,17 +757,12 @@ func TestTold(t *testing.T) {
 		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, 4*time.Second, time.Since(start), "it takes one share")
 	})
-	in(t, "too little time", limited, func(t *testing.T, s *site) {
+	in(t, "little time", limited, func(t *testing.T, s *site) {
 		for range 2 {
-			time.Sleep(time.Second)
 			p := new(Permit)
-			require.Nil(t, p.Acquire(s.request(t, 0), 0))
-			time.AfterFunc(time.Second, func() { p.slot.Limiter.End(s.registry.Now(), &p.slot.At, concurrency.Success) })
+			require.Nil(t, p.Acquire(s.request(t, 1005*time.Millisecond), 0), "however long a response takes")
+			time.AfterFunc(time.Second, p.slot.Release)
 		}
-		no := new(Permit).Acquire(s.request(t, 1005*time.Millisecond), 0) // a response takes 10 ms
-		require.NotNil(t, no)
-		assert.Equal(t, []any{WhyLate, LimitConcurrency}, []any{no.Why, no.Limit})
-		assert.Nil(t, new(Permit).Acquire(s.request(t, 5*time.Millisecond), 0), "its slot is free, for one that need not wait")
 	})
 	in(t, "a token that comes soon", rated, func(t *testing.T, s *site) {
 		s.registry.Fleet = nil
@@ -810,53 +820,8 @@ func TestTold(t *testing.T) {
 	in(t, "a wait below zero", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return -time.Second, true }}, func(t *testing.T, s *site) {
 		assert.Zero(t, s.ends(t, 503, classify.Ambiguous))
 	})
-	in(t, "failures", limited, func(t *testing.T, s *site) {
-		m := s.request(t, 0).State.Machines()
-		play := func(result concurrency.Result) (goes bool) {
-			p := new(Permit)
-			if goes = p.TryAcquire(s.request(t, 0), s.registry.Now()); goes {
-				p.slot.Tell(m.Concurrency().End(s.registry.Now(), &p.slot.At, result))
-			}
-			return goes
-		}
-		for range 9 {
-			play(concurrency.Failed)
-			time.Sleep(time.Second)
-		}
-		s.sent = s.sent[1:] // the meeting
-		for i, m := range s.sent {
-			assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Failing, Host: "http://h.test", Failures: i + 2, Wait: time.Duration(i+1) * time.Second}, m)
-		}
-		assert.Len(t, s.sent, 8, "reports")
-		play(concurrency.Success)
-		assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.Working, Host: "http://h.test"}, s.sent[8])
-		for range 2 {
-			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test"}) // the first is contradicted
-			time.Sleep(2100 * time.Millisecond)
-		}
-		p := new(Permit)
-		go p.Acquire(s.request(t, 0), 0)
-		time.Sleep(300 * time.Millisecond)
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: "http://h.test", Granted: true})
-		time.Sleep(300 * time.Millisecond)
-		assert.True(t, p.slot.Probe)
-		s.registry.AskProbe("http://h.test")
-		p.Cancel(s.request(t, 0))
-		var kinds []fleetmsg.Kind
-		for _, m := range s.sent[9:] {
-			kinds = append(kinds, m.Kind)
-		}
-		assert.Equal(t, []fleetmsg.Kind{fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.AskProbe, fleetmsg.ProbeFailed}, kinds)
-
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: "http://h.test"})
-		begin := s.registry.Now()
-		for play(concurrency.Failed) {
-			new(Permit).review(s.request(t, 0), nil)
-			time.Sleep(time.Second)
-		}
-		new(Permit).review(s.request(t, 0), nil)
-		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Down}, Since: begin, Room: 1}, s.last, "by its own failures")
-	})
+	in(t, "a rate that is removed", limited.Or(rated), removed)
+	in(t, "a rate that is removed, without a limiter", rated, removed)
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		s.request(t, 0)
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave}) // it has no tokens

@@ -57,16 +57,21 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		if g.Fleet != nil {
 			limit.Share(g.Now(), g.members())
 		}
-		if limiter, _ := m.Made(); limiter != nil {
-			limiter.WakeFirst() // the first request in that queue may wait for the rate
-		}
 	}
 	if g.Fleet != nil && r.ObeysMore(s.Resolved.Load()) {
 		// A Fleet may answer at once. So no request goes before it, and that includes one that
 		// comes meanwhile and asks as well.
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
 	}
-	s.Resolved.Store(r)
+	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate or for a slot
+		limiter, limit := s.Machines().Made()
+		if limiter != nil {
+			limiter.WakeFirst()
+		}
+		if limit != nil {
+			limit.WakeFirst()
+		}
+	}
 	return r
 }
 
@@ -83,11 +88,6 @@ func (g *Registry) answerTime(now, by instant.Instant) time.Duration {
 		wait = min(wait, by.Sub(now)*3/4)
 	}
 	return max(wait, rate.AnswerTime)
-}
-
-// AskProbe asks the fleet for a permit to probe a host.
-func (g *Registry) AskProbe(host string) {
-	g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 }
 
 // A Request goes to a host under a rule. Once attempts go, only its price and its

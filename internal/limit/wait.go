@@ -14,7 +14,8 @@ import (
 
 // enter asks a limit. At the limiter a request with a rate asks for a token as well, and takes both at once.
 func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.Waiter) (a queue.Answer) {
-	m, settings := r.State.Machines(), &r.Rule.Settings
+	m, settings, newest := r.State.Machines(), &r.Rule.Settings, r.State.Resolved.Load()
+	rated := r.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
 	switch limit {
 	case LimitThrottle:
 		p.refusals = m.Throttle.Refusals()
@@ -23,21 +24,18 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 		a = m.Pacing().Enter(now, r.scopeKey(), w, settings.Pacing)
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	case LimitRate:
-		a = m.Rate(settings.Rate).Enter(now, w)
+		if rated {
+			a = m.Rate(settings.Rate).Enter(now, w)
+		}
 	case LimitConcurrency:
 		conf := settings.Concurrency
-		if newest := r.State.Resolved.Load(); newest.Concurrency { // else an Update has turned the limit off
-			conf.Start, conf.Max = newest.Settings.Concurrency.Start, newest.Settings.Concurrency.Max
+		if newest.Concurrency { // else an Update has turned the limit off
+			conf = newest.Settings.Concurrency
 		}
-		if r.Registry.Fleet != nil {
-			conf = conf.ForMember(r.Registry.members())
-			conf.Fleet = true
-		}
-		if r.Rule.RateLimit {
+		if rated {
 			conf.Rate = m.Rate(settings.Rate)
 		}
 		a = p.slot.Limiter.Enter(now, &p.slot.At, w, conf)
-		p.slot.Probe = a.Probe
 	}
 	return a
 }
@@ -53,7 +51,7 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 	case LimitRate:
 		m.Rate(r.Rule.Settings.Rate).Leave(w)
 	case LimitConcurrency:
-		p.slot.Tell(p.slot.Limiter.Leave(w))
+		p.slot.Limiter.Leave(w)
 	}
 }
 
@@ -120,8 +118,6 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		case no == nil:
 		case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
 			no.Limit = LimitRate
-		case limit == LimitConcurrency:
-			no.Limit = atLimiter(p.slot.Limiter)
 		default:
 			no.Limit = limit
 		}
@@ -139,7 +135,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case limit == LimitConcurrency && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.ForRate: // it may wait for the rate
+		case limit == LimitConcurrency && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room: // it may wait for the rate
 			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {

@@ -65,13 +65,13 @@ func TestParseTellsProfileAndKeysApart(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	f := parsed(t, "{\n \"rule\": {\"max_attempts\": 3},\n \"hosts\": {\"a \\\"]b\": {\n  \"concurrency\": {\"initial\": 9}}}}")
+	f := parsed(t, "{\n \"rule\": {\"max_attempts\": 3},\n \"hosts\": {\"a \\\"]b\": {\n  \"concurrency\": {\"max\": 9}}}}")
 	here := func(field string) string {
 		return f.Locate(errors.Join(&policy.FieldError{Field: field, Err: errors.New("1 is wrong")})).Error()
 	}
 	assert.Equal(t, "line 2, column 27: rule.max_attempts: 1 is wrong", here("Rule.MaxAttempts"))
 	assert.Equal(t, "line 2, column 10: rule: Concurrency.Max: 1 is wrong", here("Rule.Concurrency.Max"))
-	assert.Equal(t, "line 4, column 30: hosts[\"a \\\"]b\"].concurrency.initial: 1 is wrong", here(`Hosts["a \"]b"].Concurrency.Initial`))
+	assert.Equal(t, "line 4, column 26: hosts[\"a \\\"]b\"].concurrency.max: 1 is wrong", here(`Hosts["a \"]b"].Concurrency.Max`))
 	assert.Equal(t, "line 3, column 12: hosts[\"a \\\"]b\"]: 1 is wrong", here(`Hosts["a \"]b"]`))
 	assert.Equal(t, "line 1, column 1: 1 is wrong", here("Base"))
 	assert.Equal(t, "line 1, column 1: 1 is wrong", here(`Hosts["other"].MaxAttempts`))
@@ -87,7 +87,7 @@ func TestSettings(t *testing.T) {
 	  "hosts": {
 	    "h": {"retry_after": ["hour"], "profile": "github", "replay_buffer": 1000, "max_refetch": "off",
 	      "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}, "concurrency": {"max": 7}},
-	    "i": {"profile": "service", "rate_limit": {"per_second": 2.5}, "concurrency": {"initial": 5}, "hedge": {"delay": "1h"}}
+	    "i": {"profile": "service", "rate_limit": {"per_second": 2.5}, "concurrency": {"fail_fast": "on"}, "hedge": {"delay": "1h"}}
 	  }
 	}`), hour)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestSettings(t *testing.T) {
 			"max_attempts": {"6", "default"}, "max_retry_after": {"1m", "default"}, "max_elapsed_time": {"1h30m", "rule"},
 			"backoff": {`{"type":"constant","delay":"2s"}`, "rule"}, "stall_timeout": {"off", "rule"}, "replay_buffer": {"12MiB", "rule"},
 			"classify": {"of the profile", `profile "aws" of rule`}, "retry_after": {"of the profile", `profile "aws" of rule`},
-			"concurrency.enabled": {"off", "default"}, "concurrency.initial": {"off", "default"}, "concurrency.max": {"off", "default"},
+			"concurrency.enabled": {"off", "default"}, "concurrency.max": {"off", "default"},
 			"hedge.enabled": {"off", "default"}, "rate_limit.burst": {"off", "default"}, "retry_budget.enabled": {"on", "default"},
 			"retry_budget.burst": {"5", "default"},
 		},
@@ -106,11 +106,11 @@ func TestSettings(t *testing.T) {
 			"replay_buffer": {"1000", `host "h"`}, "max_refetch": {"off", `host "h"`},
 			"retry_budget.min_per_second": {"off", `host "h"`}, "retry_budget.burst": {"10", "default"},
 			"rate_limit.per_second": {"0.5", `host "h"`}, "rate_limit.burst": {"1", "default"},
-			"concurrency.enabled": {"on", "default"}, "concurrency.initial": {"10", "default"}, "concurrency.max": {"7", `host "h"`},
+			"concurrency.enabled": {"on", "default"}, "concurrency.max": {"7", `host "h"`},
 		},
 		"i": {
 			"backoff":          {"exponential, base 50ms, max 1s", `profile "service" of host "i"`},
-			"rate_limit.burst": {"3", "default"}, "concurrency.max": {"no bound", "default"},
+			"rate_limit.burst": {"3", "default"}, "concurrency.enabled": {"off", "default"}, "concurrency.max": {"off", "default"},
 			"hedge.enabled": {"on", "default"}, "hedge.delay": {"1h", `host "i"`},
 		},
 	} {

@@ -186,7 +186,7 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 func canBeOff(t reflect.Type, i int) bool {
 	name := t.Field(i).Name
 	return !isBackoff(t) && !slices.Contains([]string{
-		"Rule.MaxAttempts", "RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Initial", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
+		"Rule.MaxAttempts", "RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
 	}, t.Name()+"."+name)
 }
 
@@ -225,7 +225,7 @@ func (l *loader) rule(n *node, to *Part) {
 		l.contradictions(n, to.Base)
 		to.Rule = to.Keys.Or(to.Base)
 	}
-	faults := rules.FaultsOf(to.Rule.Validate(), "")
+	faults := rules.ValidatePart(to.Rule, "")
 	if n.up.named && strings.Contains(n.key, "/") && !strings.Contains(n.key, "://") { // the rule of a path
 		faults = rules.ValidateRequest(to.Rule, "")
 	}

@@ -52,7 +52,7 @@ var samples = map[string]struct {
 	"idempotency_key":     {`"uuid"`, nil},
 	"quota_pacing":        {`"on"`, policy.On},
 	"cost":                {`"one"`, nil},
-	"concurrency":         {`{"enabled": "on", "fail_fast": "on", "initial": 5, "max": 50}`, policy.Concurrency{Enabled: policy.On, FailFast: policy.On, Initial: 5, Max: 50}},
+	"concurrency":         {`{"enabled": "on", "fail_fast": "on", "max": 50}`, policy.Concurrency{Enabled: policy.On, FailFast: policy.On, Max: 50}},
 	"hedge":               {`{"enabled": "on", "delay": "50ms", "percentile": 98, "unsafe_methods": "on"}`, policy.Hedge{Enabled: policy.On, Delay: 50 * time.Millisecond, Percentile: 98, UnsafeMethods: policy.On}},
 	"replay_buffer":       {`"16MiB"`, int64(16 << 20)},
 	"resume":              {`"off"`, policy.Switch(policy.Off)},
@@ -186,11 +186,14 @@ func TestLoadFaults(t *testing.T) {
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
 			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
-		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "initial": 9}}, "A.example": {}}}`,
+		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "enabled": "on"}, "retry_budget": {"ratio": "off", "min_per_second": "off"}}, "A.example": {}}}`,
 			"line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off\n" +
 				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
 				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
-				"line 1, column 110: hosts[\"a.example\"].concurrency.initial: 9 is more than Max (5)"},
+				"line 1, column 133: hosts[\"a.example\"].retry_budget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
+		{"on without a max", `{"rule": {"concurrency": {"enabled": "on"}, "max_attempts": -1}, "hosts": {"h": {"concurrency": {"enabled": "on"}}}}`,
+			"line 1, column 38: rule.concurrency.enabled: on needs a Max, the most requests that the host takes at a time\n" +
+				"line 1, column 61: rule.max_attempts: the number -1 is negative; write 1 to turn retries off"},
 		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
 			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
 		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},

@@ -153,7 +153,7 @@ func unset(key string, whole policy.Rule) string {
 	budget := whole.RetryBudget
 	group, _, _ := strings.Cut(key, ".")
 	limits := map[string]bool{
-		"rate_limit": whole.RateLimit != policy.RateLimit{}, "concurrency": whole.Concurrency != policy.Concurrency{}, "hedge": whole.Hedge != policy.Hedge{},
+		"rate_limit": whole.RateLimit != policy.RateLimit{}, "concurrency": whole.Concurrency.Max > 0, "hedge": whole.Hedge != policy.Hedge{},
 	}[group]
 	switch {
 	case key == "throttle_key":
@@ -168,10 +168,6 @@ func unset(key string, whole policy.Rule) string {
 		return orOff(max(10*budget.MinPerSecond, 1))
 	case key == "retry_budget.enabled", strings.HasSuffix(key, ".enabled") && limits:
 		return "on"
-	case key == "concurrency.initial" && limits:
-		return "10"
-	case key == "concurrency.max" && limits:
-		return "no bound"
 	}
 	return "off"
 }

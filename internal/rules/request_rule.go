@@ -79,7 +79,7 @@ var errOfHost = errors.New("this is a limit of the host, which all its requests 
 // path or of a request. A limit that all requests to a host share is a fault there. path stands in front of the field
 // of each fault.
 func ValidateRequest(r policy.Rule, path string) []*policy.FieldError {
-	faults := FaultsOf(r.Validate(), path)
+	faults := ValidatePart(r, path)
 	for _, limit := range []struct {
 		field string
 		value any
@@ -98,6 +98,15 @@ func ValidateRequest(r policy.Rule, path string) []*policy.FieldError {
 		}
 	}
 	return faults
+}
+
+// ValidatePart returns the faults of a rule that may inherit, with path in front of the field of each. A limit that it turns
+// on may inherit its Max. If it does not, the rule is wrong together with those from which it inherits.
+func ValidatePart(r policy.Rule, path string) []*policy.FieldError {
+	if r.Concurrency.Max == 0 && r.Concurrency.Enabled == policy.On {
+		r.Concurrency.Enabled = 0
+	}
+	return FaultsOf(r.Validate(), path)
 }
 
 // FaultsOf returns the faults that an error joins, such as that of policy.Rule.Validate, with path in front of

@@ -102,7 +102,7 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 	c := config{wrong: len(faults) > 0, hosts: map[pattern]*hostEntry{}, paths: map[pattern][]*hostEntry{}, faulty: map[pattern]bool{}}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		e := &hostEntry{key: key, rule: hosts[key]}
-		why, own := e.parse(), FaultsOf(e.rule.Validate(), e.field()+".")
+		why, own := e.parse(), ValidatePart(e.rule, e.field()+".")
 		if e.path != "" && !strings.Contains(e.key, "://") { // a scheme is a fault, but no path
 			own = ValidateRequest(e.rule, e.field()+".")
 		}
@@ -238,7 +238,7 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.
 // not matter with the old rule. The old rule is nil for the first request to a host.
 func (r *Resolved) ObeysMore(old *Resolved) bool {
 	on := func(r *Resolved) bool { return r.Policy.ShareRetryAfter == policy.On }
-	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing || r.Concurrency && !old.Concurrency
+	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing
 }
 
 // ForHost finds the rule of a host, and the keys in Config.Hosts whose rules are in it, the most specific first.
@@ -263,7 +263,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Classify:    rule.Classify,
 		RateLimit:   rule.RateLimit.Enabled != policy.Off && rule.RateLimit.PerSecond > 0,
 		QuotaPacing: rule.QuotaPacing == policy.On,
-		Concurrency: rule.Concurrency.Enabled == policy.On || rule.Concurrency.Enabled == 0 && rule.Concurrency != (policy.Concurrency{}),
+		Concurrency: rule.Concurrency.Enabled != policy.Off && rule.Concurrency.Max > 0,
 		Hedge:       rule.Hedge.Enabled != policy.Off && (rule.Hedge.Delay > 0 || rule.Hedge.Percentile > 0),
 		Settings:    settingsOf(&rule),
 	}
@@ -309,7 +309,7 @@ func settingsOf(r *policy.Rule) settings {
 		},
 		Throttle:    throttle.Config{Max: sharedMost(r.MaxRetryAfter)},
 		Pacing:      pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
-		Concurrency: concurrency.Config{Start: r.Concurrency.Initial, Max: r.Concurrency.Max, Refuses: r.Concurrency.FailFast == policy.On},
+		Concurrency: concurrency.Config{Max: r.Concurrency.Max},
 	}
 	if r.RetryBudget.Enabled == policy.Off {
 		c.Budget = budget.Config{Ratio: -1, PerSecond: -1} // off

@@ -564,14 +564,16 @@ func TestEverythingInherits(t *testing.T) {
 
 // Two rules that are right each can be wrong together, which is said once, of the more specific one.
 func TestWrongTogether(t *testing.T) {
-	_, err := newRules(policy.Rule{Concurrency: policy.Concurrency{Max: 5}}, map[string]policy.Rule{
-		"*.test":       {Concurrency: policy.Concurrency{Initial: 9}},
+	some := policy.RetryBudget{Ratio: 0.5}
+	off, floorless := policy.RetryBudget{Ratio: policy.Off}, policy.RetryBudget{MinPerSecond: policy.Off}
+	_, err := newRules(policy.Rule{RetryBudget: off}, map[string]policy.Rule{
+		"*.test":       {RetryBudget: floorless},
 		"a.test":       {MaxAttempts: 2},
 		"a.test/p":     {MaxAttempts: 3},
-		"*.other":      {Concurrency: policy.Concurrency{Max: 50}},
-		"*.other:81":   {Concurrency: policy.Concurrency{Max: 7}},
-		"b.other":      {Concurrency: policy.Concurrency{Initial: 8}},
-		"c.other":      {Concurrency: policy.Concurrency{Initial: 8, Max: 9}},
+		"*.other":      {RetryBudget: some},
+		"*.other:81":   {RetryBudget: off},
+		"b.other":      {RetryBudget: floorless},
+		"c.other":      {RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: policy.Off}},
 		"c.other/path": {MaxAttempts: 3},
 	})
 	_, once := newRules(policy.Rule{}, map[string]policy.Rule{"a.test": {MaxAttempts: 5000}})
@@ -580,8 +582,15 @@ func TestWrongTogether(t *testing.T) {
 	assert.EqualError(t, once, "Rule.MaxAttempts: 5000 is more than 1000 attempts")
 	_, once = newRules(policy.Rule{}, map[string]policy.Rule{"a.test/p": {QuotaPacing: policy.On}})
 	assert.ErrorContains(t, once, `Hosts["a.test/p"].QuotaPacing: this is a limit of the host`)
-	assert.EqualError(t, err, `Hosts["*.test"].Concurrency.Initial: 9 is more than Max (5)
-Hosts["b.other"].Concurrency.Initial: 8 is more than Max (7)`)
+	const text = ": would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"
+	assert.EqualError(t, err, `Hosts["*.test"].RetryBudget`+text+"\n"+`Hosts["b.other"].RetryBudget`+text)
+
+	on, three := policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.Off, Max: 3}}
+	_, err = newRules(policy.Rule{}, map[string]policy.Rule{"*.test": three, "a.test": on, "b": on})
+	assert.EqualError(t, err, `Hosts["b"].Concurrency.Enabled: on needs a Max, the most requests that the host takes at a time`)
+	_, err = newRules(on, map[string]policy.Rule{"b": {Concurrency: policy.Concurrency{Enabled: 2}}})
+	assert.EqualError(t, err, "Rule.Concurrency.Enabled: on needs a Max, the most requests that the host takes at a time\n"+
+		`Hosts["b"].Concurrency.Enabled: Switch(2) is none of off and on`)
 }
 
 // The cost of a configuration grows with its entries, not with their square. With the square
@@ -665,7 +674,9 @@ func TestResolved(t *testing.T) {
 		"cost":       {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}, Cost: func(*http.Request) int { return 1 }}, "RateLimit Limited Loops"},
 		"cost alone": {policy.Rule{Cost: func(*http.Request) int { return 1 }}, ""},
 		"pacing":     {policy.Rule{QuotaPacing: policy.On}, "QuotaPacing Limited"},
-		"limiter":    {policy.Rule{Concurrency: policy.Concurrency{Initial: 1}}, "Concurrency Limited"},
+		"limiter":    {policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, "Concurrency Limited"},
+		"no limiter": {policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.Off, Max: 1}}, ""},
+		"no Max":     {policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On}}, ""},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
 		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.RetryAfter}, ""},
@@ -703,12 +714,10 @@ func TestResolved(t *testing.T) {
 		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Throttle.Max, s.Pacing.MaxWait}, most)
 	}
 
-	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1}})
+	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Max: 1}})
 	assert.Equal(t, 2*time.Minute, limiter.Later.After)
-	assert.False(t, limiter.Settings.Concurrency.Refuses)
-	assert.True(t, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Initial: 1, FailFast: policy.On}}).Settings.Concurrency.Refuses)
-	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && limiter.ObeysMore(all) && all.ObeysMore(limiter) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
-	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || limiter.ObeysMore(limiter))
+	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && all.ObeysMore(limiter) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
+	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || limiter.ObeysMore(r))
 }
 
 func resolve(t *testing.T, rule policy.Rule) *rules.Resolved {

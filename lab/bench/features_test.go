@@ -85,7 +85,7 @@ var features = []feature{
 		names: map[string]string{"failsafehttp": "hedgepolicy.NewWithDelay"}},
 	{name: "limits the rate of requests", ours: yes, shown: []string{"transport.TestRateLimit"}, probe: limitsRate, setups: rateSetups,
 		names: map[string]string{"failsafehttp": "ratelimiter.NewSmoothBuilder", "resty": "resty.SetRateLimiter"}},
-	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestLimiterAgainstAHangingServer"}, probe: breaks, setups: breakerSetups,
+	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestMaxAtOnce"}, probe: breaks, setups: breakerSetups,
 		names: map[string]string{"failsafehttp": "circuitbreaker.NewBuilder", "heimdall": "hystrix.NewClient"}, untried: []string{"heimdall"}},
 	{name: "paces by quotas of tokens or points", ours: yes, shown: []string{"transport.TestQuotaInTokens"},
 		absent: regexp.MustCompile(`(?i)cost|quota`)},

@@ -41,7 +41,7 @@ func everything() policy.Rule {
 
 		ShareRetryAfter: policy.On,
 		QuotaPacing:     policy.On,
-		Concurrency:     policy.Concurrency{Enabled: policy.On},
+		Concurrency:     policy.Concurrency{Enabled: policy.On, Max: 100},
 	}
 }
 

@@ -42,7 +42,7 @@ func run() error {
 	registry := prometheus.NewRegistry()
 	tr, err := withMetrics(transport.Config{
 		Fleet: fleettest.NewMemory().Member(), // processes have one of package fleet
-		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Concurrency: policy.Concurrency{Enabled: policy.On}},
+		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 	}, registry)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func newScene(t *testing.T) *scene {
 		Fleet:  memory.Member(),
 		Rule:   policy.Rule{MaxAttempts: 4, ShareRetryAfter: policy.On, MaxRetryAfter: 10 * time.Minute, Backoff: backoff.Constant(5 * time.Millisecond)},
 		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
-			Concurrency: policy.Concurrency{Enabled: policy.On, Initial: 2, Max: 2},
+			Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2},
 			RateLimit:   policy.RateLimit{PerSecond: 50, Burst: 10},
 		}, strings.TrimPrefix(paced, "http://"): {QuotaPacing: policy.On},
 			strings.TrimPrefix(rated, "http://"): {RateLimit: policy.RateLimit{PerSecond: 1. / 3600, Burst: 1}}},

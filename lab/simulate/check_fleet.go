@@ -22,7 +22,7 @@ const (
 // gated reports whether a rule limits the requests in flight.
 func gated(rule policy.Rule) bool {
 	c := rule.Concurrency
-	return c.Enabled == policy.On || c.Enabled == 0 && c != (policy.Concurrency{})
+	return c.Enabled != policy.Off && c.Max > 0
 }
 
 // waitsForFleet returns how long a request waits for answers.

@@ -91,10 +91,7 @@ func drawLimits(d dice.Dice, r *policy.Rule) {
 		r.QuotaPacing = policy.On
 	}
 	if d.Chance(35) {
-		r.Concurrency = policy.Concurrency{FailFast: dice.One[policy.Switch](d, 0, 0, policy.On), Initial: 1 + d.IntN(5)}
-		if d.Chance(50) {
-			r.Concurrency.Max = r.Concurrency.Initial + d.IntN(10)
-		}
+		r.Concurrency = policy.Concurrency{FailFast: dice.One[policy.Switch](d, 0, 0, policy.On), Max: 1 + d.IntN(15)}
 	}
 }
 

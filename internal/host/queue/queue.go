@@ -57,12 +57,9 @@ type Answer struct {
 	// Open is, with Wait, when a hold ends, jitter included. A caller that gives
 	// up is told this time to come back at. Zero means that nothing is held.
 	Open instant.Instant
-	// ForRate says, with Wait, that a concurrency limit has a free slot, so that the request
-	// or those before it wait for the client's own rate.
-	ForRate bool
-	// Probe says, with Go, that the request is a probe of a concurrency limit of a fleet. Its permit
-	// has to be renewed while it is under way (see limiter.Renew).
-	Probe bool
+	// Room says, with Wait, that a concurrency limit has a free slot, so that the request
+	// or those before it wait for their turn or for the client's own rate.
+	Room bool
 	// NoToken says, with Wait, that the queue of a concurrency limit waits for a token of the
 	// rate, whether there is a free slot or not.
 	NoToken bool

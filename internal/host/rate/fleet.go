@@ -103,7 +103,7 @@ func (r *Rate) Share(now instant.Instant, members int) {
 	}
 	r.mu.Unlock()
 	if changed {
-		r.wakeFirst()
+		r.WakeFirst()
 	}
 }
 
@@ -209,7 +209,7 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 		r.askAt.Store(max(r.askAt.Load(), int64(min(again, instant.After(now, far)))))
 	}
 	r.mu.Unlock()
-	r.wakeFirst()
+	r.WakeFirst()
 }
 
 // lease takes n tokens, the first of them for the time at. Those whose time has come can be

@@ -66,7 +66,7 @@ func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since
 // Set changes the configuration.
 func (r *Rate) Set(now instant.Instant, c Config) {
 	c = c.withDefaults()
-	defer r.wakeFirst() // when mu is unlocked
+	defer r.WakeFirst() // when mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c == r.conf {
@@ -168,8 +168,8 @@ func (r *Rate) Queue() int {
 	return r.queue.Len()
 }
 
-// wakeFirst wakes the first waiter after the rate has changed.
-func (r *Rate) wakeFirst() {
+// WakeFirst wakes the first waiter after the rate has changed.
+func (r *Rate) WakeFirst() {
 	r.turns.Lock()
 	next := r.queue.First()
 	r.turns.Unlock()

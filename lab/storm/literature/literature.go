@@ -290,7 +290,7 @@ func (m *Model) ours() []Arm {
 		arm("aplomb, default", false, policy.Rule{}),
 		arm("aplomb, API", false, profile.API()),
 		arm("aplomb, Service", false, profile.Service()),
-		arm(limitOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On}}),
+		arm(limitOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}),
 	}
 }
 

@@ -68,7 +68,7 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}},
+			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
 			Words: "aplomb's default with the concurrency limit, in one Transport that all clients share"},
 	}
 }
@@ -76,7 +76,7 @@ func Strategies(timeout time.Duration) []Strategy {
 // Fleets returns the strategies of many processes. They differ in the parts that the
 // processes share.
 func Fleets(timeout time.Duration) []Strategy {
-	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On}}
+	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
 			Words: "aplomb with the concurrency limit, a Transport for each process"},
