@@ -93,7 +93,7 @@ func (g *Limiter) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config)
 
 // enter answers w and returns the waiter to wake next.
 func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
-	if g.settle(now) || c.Max > g.max {
+	if g.settle(now); c.Max > g.max {
 		next = g.queue.First() // does not know yet that there is room
 	}
 	g.max = c.Max

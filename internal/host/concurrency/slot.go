@@ -79,8 +79,8 @@ func (l *slots) become(s *Slot, to state) {
 	}
 }
 
-// settle makes the slots not count whose time is over, and reports whether there were any.
-func (l *slots) settle(now instant.Instant) (freed bool) {
+// settle makes the slots not count whose time is over. The first waiter asks at that time by itself.
+func (l *slots) settle(now instant.Instant) {
 	for _, x := range [...]struct {
 		list *slotList
 		time time.Duration
@@ -88,10 +88,8 @@ func (l *slots) settle(now instant.Instant) (freed bool) {
 	}{{&l.idle, bodyTime, forgotten}, {&l.streams, streamTime, forgotten}, {&l.uploads, callerTime, waiting}} {
 		for x.list.first != nil && now >= x.list.lapse(x.time) {
 			l.become(x.list.first, x.to)
-			freed = true
 		}
 	}
-	return freed
 }
 
 // lapse returns when the next slot no longer counts although nothing happens until then.
