@@ -397,7 +397,7 @@ func (w *world) checkFresh(h *host, member int) {
 		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
-		for asks := 0; asks < 2 && w.asksFirst(c); asks++ { // for tokens and for a permit
+		for asks := 0; asks < 2 && w.asksFirst(c); asks++ { // for tokens
 			time.Sleep(time.Second)
 			plan.at = w.now()
 			c = w.beginLast(plan)

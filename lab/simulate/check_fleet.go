@@ -14,9 +14,8 @@ import (
 
 // A member waits for answers of its fleet for that long.
 const (
-	tokenAnswer  = 10 * time.Millisecond
-	firstAnswer  = time.Second // after the first question for tokens, if the fleet said how many members there are
-	permitAnswer = 250 * time.Millisecond
+	tokenAnswer = 10 * time.Millisecond
+	firstAnswer = time.Second // after the first question for tokens, if the fleet said how many members there are
 )
 
 // gated reports whether a rule limits the requests in flight.
@@ -27,9 +26,6 @@ func gated(rule policy.Rule) bool {
 
 // waitsForFleet returns how long a request waits for answers.
 func waitsForFleet(rule policy.Rule) (wait time.Duration) {
-	if gated(rule) {
-		wait += permitAnswer
-	}
 	if rule.RateLimit.PerSecond > 0 {
 		wait += firstAnswer
 	}
@@ -227,59 +223,19 @@ func (w *world) checkRated(h *host, s *scene) {
 	}
 }
 
-// In an outage these are the time until it is noticed, the time after which a host that is
-// back is used as before, and the longest wait then, also of a member to which answers come
-// late.
+// After an outage these are the time until a host that is back is used as before, and the
+// longest wait then, also of a member that does not hear everything.
 const (
-	fleetNoticed = 10 * time.Second
-	fleetBack    = 10 * time.Second
-	backWait     = time.Second
-	lateWait     = 30 * time.Second       // a probe goes without a permit then
-	manyFailures = 20                     // after which a member notices it by itself
-	probesEach   = 500 * time.Millisecond // between two probes
+	fleetBack = 10 * time.Second
+	backWait  = time.Second
+	lateWait  = 30 * time.Second
 )
 
-// checkBlackout checks that one member probes at a time, and that the members return.
-// Members that do not hear everything probe beside the others.
+// checkBlackout checks that the members return after an outage.
 func (w *world) checkBlackout(h *host, s *scene) {
 	f := w.plan.fleet
 	if f.lied() {
 		return
-	}
-	var probes []*attempt
-	failed := make([]int, len(w.clients))
-	for _, a := range w.attempts {
-		if a.host != h || a.began < s.begin || a.began >= s.end {
-			continue
-		}
-		m := a.call.plan.member
-		noticed := s.begin + fleetNoticed
-		if !a.process.steady(span{0, a.began}) { // it notices it by itself
-			noticed += manyFailures * s.every
-		}
-		if a.began >= noticed && a.process.awake(s.begin, a.began) && failed[m] >= manyFailures {
-			probes = append(probes, a)
-		}
-		failed[m]++
-	}
-	most := 1 + f.unsteady(span{0, s.end})
-	if len(f.forgets) > 0 {
-		most = len(f.members)
-	}
-	for _, a := range probes {
-		n := 0
-		for _, b := range probes {
-			if b.began <= a.began && a.began < b.ended {
-				n++
-			}
-		}
-		if n > most {
-			w.complain(Probed, a.call, "%d probes are under way at %v; there may be %d", n, a.began, most)
-			return
-		}
-	}
-	if n := most * int((s.end-s.begin-fleetNoticed)/probesEach+3); len(probes) > n {
-		w.complain(Probed, nil, "%d probes in the outage; there may be %d", len(probes), n)
 	}
 	for _, c := range w.calls {
 		if c.plan.host != h.id || c.last || c.plan.at < s.end+fleetBack {
@@ -290,7 +246,7 @@ func (w *world) checkBlackout(h *host, s *scene) {
 			most = lateWait
 		}
 		if wait, ok := c.waitOf(); ok && wait > most {
-			w.complain(Probed, c, "the request waited for %v, when the host had been back for %v", wait, c.plan.at-s.end)
+			w.complain(Returned, c, "the request waited for %v, when the host had been back for %v", wait, c.plan.at-s.end)
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // second after a probe that failed.
 const longestIdle = 1500 * time.Millisecond
 
-// fleetIdle is the same in a fleet, which may refuse permits to probe for half a minute.
+// fleetIdle is the same in a fleet, whose members probe a host that is down less often.
 const fleetIdle = 45 * time.Second
 
 // checkIdle checks that no request waits at the limiter while its host has nothing to do. It
@@ -28,7 +28,7 @@ func (w *world) checkIdle(h *host) {
 		longest = fleetIdle
 	}
 	if w.plan.fleet.lied() {
-		longest += 2 * time.Minute // a refusal of a probe that was made up counts for so long
+		longest += 2 * time.Minute // for an outage that was made up
 		if rule.ShareRetryAfter == policy.On {
 			longest += 2 * max(rule.MaxRetryAfter, 0) // and its jitter
 			if rule.MaxRetryAfter < 0 {

@@ -289,9 +289,8 @@ func (l *link) lie(d dice.Dice) {
 	if d.Chance(30) {
 		m.Wait = 0
 	}
-	m.Kind = dice.One(d, fleetmsg.Hold, fleetmsg.Hold, fleetmsg.Quota, fleetmsg.Down, fleetmsg.Up, fleetmsg.Probe, fleetmsg.Tokens, fleetmsg.Members)
+	m.Kind = dice.One(d, fleetmsg.Hold, fleetmsg.Hold, fleetmsg.Quota, fleetmsg.Down, fleetmsg.Up, fleetmsg.Tokens, fleetmsg.Members)
 	m.Amount, m.Limit, m.Members = float64(d.IntN(5)), dice.One(d, 0, 100.0), dice.One(d, 0, 1, 1<<20)
-	m.Granted = d.Chance(50)
 	m.First, m.Every = d.Between(1, time.Minute), d.Between(1, time.Minute)
 	l.deliver(m, "hears a lie")
 }

@@ -36,7 +36,7 @@ const (
 	Stopped   Oracle = "nobody is stopped while its own requests succeed" // 16
 	Longer    Oracle = "no hold lasts longer than told"                   // 16
 	Rated     Oracle = "all members together keep to the rate"            // 16
-	Probed    Oracle = "one member probes at a time"                      // 16
+	Returned  Oracle = "the members return after an outage"               // 16
 	Costs     Oracle = "costs keep to the rate"
 	Panics    Oracle = "no panic of our own"
 )
@@ -45,5 +45,5 @@ const (
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
 	OneReader, Discarded, Writer, HeldBack, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Room, Beside,
-	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Costs, Panics,
+	Asked, Answered, Hearsay, Stopped, Longer, Rated, Returned, Costs, Panics,
 }

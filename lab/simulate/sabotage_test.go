@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -376,21 +377,18 @@ var sabotage = []defect{
 		c.Fleet = nil
 		return aTransport(p, c)
 	}},
-	{"all members may probe", Probed, inFleet(func(f *broken, _ transport.Config, _ Client) rt {
+	{"a member stays away after an outage", Returned, inFleet(func(f *broken, _ transport.Config, next Client) rt {
+		var down atomic.Bool
 		f.heard = func(m *fleetmsg.Message) bool {
-			m.Granted = m.Kind == fleetmsg.Probe
+			down.Store(down.Load() || m.Kind == fleetmsg.Down)
 			return true
 		}
-		return nil
-	})},
-	{"nobody hears that the host is back", Probed, inFleet(func(f *broken, _ transport.Config, _ Client) rt {
-		f.heard = func(m *fleetmsg.Message) bool {
-			if m.Kind == fleetmsg.Probe {
-				m.Granted, m.Wait = false, time.Minute
+		return func(req *http.Request) (*http.Response, error) {
+			if down.Load() {
+				time.Sleep(2 * time.Second)
 			}
-			return m.Kind != fleetmsg.Up
+			return next.RoundTrip(req)
 		}
-		return nil
 	})},
 	{"each request costs the same", Costs, changesRules(func(r *policy.Rule) { r.Cost = nil })},
 	{"Cost is asked again", Costs, changesRules(func(r *policy.Rule) {
@@ -471,7 +469,7 @@ func (o Oracle) matters(p *plan) bool {
 		return scene(plenty)
 	case Rated:
 		return scene(rated)
-	case Probed:
+	case Returned:
 		return scene(blackout)
 	case Stopped:
 		return scene(neighbour)

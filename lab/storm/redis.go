@@ -39,12 +39,10 @@ func (b *backend) stop() {
 	}
 }
 
-// A partOf is a Fleet that shares only some of what members tell each other. It answers for
-// the rest by itself.
+// A partOf is a Fleet that shares only some of what members tell each other.
 type partOf struct {
 	fleet  *fleetlink.Link
 	shares model.Fleet
-	hear   func(fleetmsg.Message)
 }
 
 // Link connects a Transport.
@@ -53,7 +51,6 @@ func (p *partOf) Link() *fleetlink.Link {
 }
 
 func (p *partOf) join(hear func(fleetmsg.Message)) error {
-	p.hear = hear
 	return p.fleet.Join(func(m fleetmsg.Message) {
 		if m.Kind == fleetmsg.Up && !p.shares.Spread {
 			m.Wait = 0 // all members return at once
@@ -65,11 +62,8 @@ func (p *partOf) join(hear func(fleetmsg.Message)) error {
 }
 
 func (p *partOf) tell(m fleetmsg.Message) {
-	switch {
-	case p.passes(m.Kind):
+	if p.passes(m.Kind) {
 		p.fleet.Tell(m)
-	case m.Kind == fleetmsg.AskProbe:
-		go p.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: m.Host, Granted: true})
 	}
 }
 
