@@ -10,7 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
-// An ask is a question of the Transport, for tokens or for a probe.
+// An ask is a question of the Transport for tokens.
 type ask struct {
 	fleetmsg.Message
 	at time.Time
@@ -68,35 +68,13 @@ func (f *Fleet) sendQuestions(asks []ask) {
 		clock.base = time.Time{} // each node has a clock of its own
 	}
 	for _, a := range asks {
-		if a.Kind == fleetmsg.AskTokens {
-			missed := f.desk.buckets.missed(a.bucket(), a.Wait, away)
-			commands = append(commands, command{tokensScript, a.Host, []string{f.store.keyOf(a.Host, rateOf(a.Message))},
-				append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.desk.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
-		} else {
-			commands = append(commands, command{probeScript, a.Host, []string{f.store.keyOf(a.Host, "outage")}, []any{a.Host, f.roster.members()}})
-		}
+		missed := f.desk.buckets.missed(a.bucket(), a.Wait, away)
+		commands = append(commands, command{tokensScript, a.Host, []string{f.store.keyOf(a.Host, rateOf(a.Message))},
+			append(bucketArgs(a.Message), missed.Microseconds(), int64(a.Spent), f.desk.buckets.due(a.bucket(), sent), clock.deadline(a.at.Add(askLife)))})
 	}
 	replies := f.store.run(f.store.ctx, commands)
 	for i, a := range asks {
-		if a.Kind == fleetmsg.AskTokens {
-			f.hearTokens(a, sent, away, replies[i])
-		} else {
-			f.hearProbe(a.Host, replies[i])
-		}
-	}
-}
-
-// hearProbe hands over the answer to a question for a probe.
-func (f *Fleet) hearProbe(host string, r *redis.Cmd) {
-	v, err := r.Slice()
-	if err != nil || len(v) != 2 {
-		// Redis may have granted the probe and failed then.
-		f.tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-		return
-	}
-	granted, _ := v[0].(int64)
-	if wait, ok := micros(v[1]); ok {
-		f.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
+		f.hearTokens(a, sent, away, replies[i])
 	}
 }
 

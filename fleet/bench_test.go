@@ -99,7 +99,6 @@ func BenchmarkScript(b *testing.B) {
 		{"beat", beatScript, func(i int) []any { return []any{7000000, tellSize} }},
 		{"failing", failingScript, func(i int) []any { return []any{host, 1, 100000, 50} }},
 		{"working", workingScript, func(i int) []any { return []any{host} }},
-		{"probe", probeScript, func(i int) []any { return []any{host, 50} }},
 		{"hold", holdScript, func(i int) []any { return []any{host, "ab", 429, (i + 1) * 1000000, 100000, ledger.MaxScopes} }},
 		{"quota", quotaScript, func(i int) []any { return []any{host, "ab", 5, 10, 60000000, "0", 100000, ledger.MaxScopes} }},
 		{"tokens", tokensScript, func(i int) []any { return []any{10.0, 1, 10, 0, 0, "", ""} }},

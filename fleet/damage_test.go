@@ -79,8 +79,6 @@ func TestDamagedKeys(t *testing.T) {
 			eventually(t, func() bool {
 				return get(m, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 })
 			}, "it is not shared: %v", lines)
-			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-			eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
@@ -149,7 +147,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 		text := "local v = cmsgpack.unpack(redis.call('GET', KEYS[1])) " + how + " redis.call('SET', KEYS[1], cmsgpack.pack(v)) return 1"
 		require.NoError(t, client.Eval(ctx, text, []string{key}).Err(), how)
 	}
-	for name, how := range map[string]string{"a later version": "v[13] = 'news'", "an earlier version": "v[12] = nil", "a wrong type": "v[11] = 7"} {
+	for name, how := range map[string]string{"a later version": "v[6] = 'news'", "an earlier version": "v[5] = nil", "a wrong type": "v[4] = {}"} {
 		t.Run(name, func(t *testing.T) {
 			key := unique(t)
 			run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
@@ -162,30 +160,32 @@ func TestStateOfAnotherVersion(t *testing.T) {
 			got, err := run(failingScript, 4, "h", 1, 0, 3).Slice()
 			require.NoError(t, err)
 			require.Equal(t, "3000000", got[1], "the outage is forgotten")
-			got, err = run(probeScript, 4, "h", 3).Slice()
+			up, err := run(workingScript, 4, "h").Int64()
 			require.NoError(t, err)
-			require.Equal(t, int64(1), got[0])
+			require.Equal(t, int64(1), up)
 			if name == "a later version" {
-				last, err := client.Eval(ctx, "return cmsgpack.unpack(redis.call('GET', KEYS[1]))[13]", []string{key}).Text()
+				last, err := client.Eval(ctx, "return cmsgpack.unpack(redis.call('GET', KEYS[1]))[6]", []string{key}).Text()
 				require.NoError(t, err)
 				require.Equal(t, "news", last)
 			}
 		})
 	}
-	t.Run("a permit of an earlier version", func(t *testing.T) {
-		key := unique(t)
-		run := func(member int64) any {
-			got, err := probeScript.Run(ctx, client, []string{key}, now.Microseconds(), strconv.FormatInt(member, 16), "", "h", 3).Slice()
-			require.NoError(t, err)
-			return got[0]
-		}
-		require.Equal(t, int64(1), run(1))
-		change(t, key, "v[7] = 1 v[8] = v[8] + 9000000") // it lent a permit for 10 s
-		require.Equal(t, int64(0), run(2))
-		require.Equal(t, int64(1), run(1))
-		now += 2 * time.Second
-		require.Equal(t, int64(1), run(2))
-	})
+}
+
+// Redis keeps an outage as long as members report that the host still fails.
+func TestReportsKeepAnOutage(t *testing.T) {
+	ctx := context.Background()
+	client := connect(t, sharedServer(t).Addr)
+	key := unique(t)
+	fails := func() any {
+		got, err := failingScript.Run(ctx, client, []string{key}, "", "1", "", "h", 10, (3 * time.Second).Microseconds(), 1).Slice()
+		require.NoError(t, err)
+		return got[0]
+	}
+	fails()
+	require.NoError(t, client.Eval(ctx, "local v = cmsgpack.unpack(redis.call('GET', KEYS[1])) v[1] = 1 redis.call('SET', KEYS[1], cmsgpack.pack(v), 'PX', 5000) return 1", []string{key}).Err())
+	require.Equal(t, int64(0), fails(), "a new outage")
+	require.Greater(t, client.PTTL(ctx, key).Val(), 5*time.Minute)
 }
 
 // passInPieces passes a text byte by byte. In the middle of a text of many megabytes the pieces

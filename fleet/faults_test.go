@@ -242,7 +242,6 @@ func callAll(f *Fleet) (took []time.Duration) {
 		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
 		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
 		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second}) },
-		func() { f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
 		func() {
 			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 		},

@@ -234,7 +234,7 @@ func (f *Fleet) tell(m fleetmsg.Message) {
 	if !validHost(m.Host) || !ledger.Valid(m) {
 		return
 	}
-	if m.Kind == fleetmsg.AskProbe || m.Kind == fleetmsg.AskTokens {
+	if m.Kind == fleetmsg.AskTokens {
 		f.putQuestion(m)
 		return
 	}
@@ -256,8 +256,6 @@ func (f *Fleet) tell(m fleetmsg.Message) {
 			f.news.out.withdraw(it)
 		}
 		f.putNews(topic{kind: fleetmsg.Working, host: m.Host}, always)
-	case fleetmsg.ProbeFailed:
-		f.putNews(topic{kind: fleetmsg.ProbeFailed, host: m.Host}, always)
 	case fleetmsg.Unused:
 		f.putNews(topic{kind: fleetmsg.Unused, host: m.Host, unit: m.Unit}, func(it *item, _ time.Time) bool {
 			it.quota = m

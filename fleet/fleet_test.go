@@ -134,7 +134,6 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 		for j, f := range fleets {
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name})
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 5, Wait: 3 * time.Second})
-			f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name})
 			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name, PerSecond: 10, Burst: 5, Amount: 5})
 			for s := range uint64(100) {
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
@@ -256,9 +255,9 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	fleets, members := started(t, 2, options(t, server.Addr))
 	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no answer")
+	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].grants) > 0 }) }, "no answer")
 	require.True(t, fleets[0].state().Connected)
 }
 
@@ -275,7 +274,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 		require.NoError(t, f.Close())
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
-		f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 	}
 	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
@@ -337,8 +335,6 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	require.False(t, away.state().Connected)
 	require.True(t, fleets[0].state().Connected)
 	lost := away.state().HeartbeatAge
-	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) >= 1 }, "no answer")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "outage")).Err())

@@ -76,12 +76,8 @@ func TestManyCredentials(t *testing.T) {
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 		}
 	}, func() bool { return get(m, func() int { return len(m.downs) }) > 0 })
-	until("no probe", func() { fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
-		func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) })
-	until("Working was dropped", func() {
-		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	}, func() bool { return get(m, func() int { return len(m.ups) }) > 0 })
+	until("Working was dropped", func() { fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host}) },
+		func() bool { return get(m, func() int { return len(m.ups) }) > 0 })
 	of := func(prefix string) (holds, quotas int) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -126,13 +122,14 @@ func TestTooManyQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &logLines{}
 		f := &Fleet{store: store{journal: journal{logger: lines.logger()}}} // nobody receives
+		ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1}
 		for range 3 {
-			f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "http://h", Amount: 1, PerSecond: 1, Burst: 1})
+			f.tell(ask)
 		}
 		time.Sleep(time.Minute)
-		f.tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: "http://h"})
+		f.tell(ask)
 		synctest.Wait()
-		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for a probe"`, lines.String())
+		require.Regexp(t, `(?s)too many.* dropped=1 last="ask for tokens" .*too many.* dropped=3 last="ask for tokens"`, lines.String())
 		require.EqualValues(t, 4, f.store.dropped.Load(), "messages dropped")
 	})
 }
@@ -401,36 +398,24 @@ func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 	run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
 		return s.Run(context.Background(), client, []string{key}, append([]any{now.Since().Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
 	}
-	outages, ups, grants, known := 0, 0, 0, false
+	outages, ups, known := 0, 0, false
 	for step := range 150 {
 		steps := []time.Duration{0, time.Millisecond, 137 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 11 * time.Second, 61 * time.Second}
 		now = now.Add(steps[min(r.IntN(len(steps)), r.IntN(len(steps)))])
 		member := 1 + r.Int64N(int64(members)+2)
-		switch r.IntN(9) {
+		switch r.IntN(6) {
 		case 0:
 			want := int64(0)
-			if host.Working(now, member) {
+			if host.Working(now) {
 				want = 1
 				ups++
 			}
 			got, err := run(workingScript, member, "h").Int64()
 			require.NoError(t, err)
 			require.Equal(t, want, got, step)
-		case 1, 2:
-			granted, wait := host.Probe(now, member, members)
-			got, err := run(probeScript, member, "h", members).Slice()
-			require.NoError(t, err)
-			require.Equal(t, granted, got[0] == int64(1), step)
-			require.Equal(t, strconv.FormatInt(wait.Microseconds(), 10), got[1], step)
-			if granted {
-				grants++
-			}
-		case 3:
-			host.ProbeFailed(now, member)
-			require.NoError(t, run(probeFailedScript, member, "h").Err())
 		default:
 			failures, since := 1+r.IntN(6), time.Duration(r.Int64N(int64(4*time.Second))).Truncate(time.Microsecond)
-			wasDown := host.IsDown(now)
+			wasDown := host.IsDown()
 			down, from := host.Failing(now, member, failures, now.Add(-since), members)
 			got, err := run(failingScript, member, "h", failures, since.Microseconds(), members).Slice()
 			require.NoError(t, err)
@@ -447,7 +432,7 @@ func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 		}
 		met, err := meetScript.Run(context.Background(), client, []string{key, key + "h", key + "q"}, now.Since().Microseconds(), "", "").Slice()
 		require.NoError(t, err)
-		if down := "-1"; host.IsDown(now) {
+		if down := "-1"; host.IsDown() {
 			down = strconv.FormatInt(now.Sub(host.Since()).Microseconds(), 10)
 			require.Equal(t, down, met[0], step)
 		} else if met[0] != "-2" { // nothing was reported yet
@@ -457,7 +442,7 @@ func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 			require.False(t, known, step)
 		}
 	}
-	t.Logf("%d members: %d outages, %d ups, %d probes", members, outages, ups, grants)
+	t.Logf("%d members: %d outages, %d ups", members, outages, ups)
 }
 
 func compareTokens(t *testing.T, client *redis.Client, seed uint64) {

@@ -151,7 +151,6 @@ type witness struct {
 	downs  []string
 	ups    []time.Duration
 	upOf   []string // the hosts of ups
-	probes []bool
 	grants []fleetmsg.Message
 	last   time.Time // of the last hold
 }
@@ -170,8 +169,6 @@ func (w *witness) hear(m fleetmsg.Message) {
 		w.downs = append(w.downs, m.Host)
 	case fleetmsg.Up:
 		w.ups, w.upOf = append(w.ups, m.Wait), append(w.upOf, m.Host)
-	case fleetmsg.Probe:
-		w.probes = append(w.probes, m.Granted)
 	case fleetmsg.Tokens:
 		w.grants = append(w.grants, m)
 	}

@@ -23,10 +23,6 @@ var (
 	failingText string
 	//go:embed scripts/working.lua
 	workingText string
-	//go:embed scripts/probe.lua
-	probeText string
-	//go:embed scripts/probefailed.lua
-	probeFailedText string
 	//go:embed scripts/hold.lua
 	holdText string
 	//go:embed scripts/quota.lua
@@ -45,16 +41,14 @@ var (
 	//go:embed scripts/finish.lua
 	finish string
 
-	failingScript     = newScript(outage + failingText)
-	workingScript     = newScript(outage + workingText)
-	probeScript       = newScript(outage + probeText)
-	probeFailedScript = newScript(outage + probeFailedText)
-	holdScript        = newScript(holdText)
-	quotaScript       = newScript(quotaText)
-	tokensScript      = newScript(bucketText + tokensText)
-	unusedScript      = newScript(bucketText + unusedText)
-	meetScript        = newScript(outage + meetText)
-	beatScript        = newScript(beatText)
+	failingScript = newScript(outage + failingText)
+	workingScript = newScript(outage + workingText)
+	holdScript    = newScript(holdText)
+	quotaScript   = newScript(quotaText)
+	tokensScript  = newScript(bucketText + tokensText)
+	unusedScript  = newScript(bucketText + unusedText)
+	meetScript    = newScript(outage + meetText)
+	beatScript    = newScript(beatText)
 )
 
 // constants returns the constants of package ledger as local variables of a script that uses
@@ -66,10 +60,8 @@ func constants(text string) string {
 		value any
 	}{
 		{"QUORUM", ledger.Quorum}, {"MIN_FAILURES", ledger.MinFailures}, {"MIN_TIME", ledger.MinTime},
-		{"OBJECTION", ledger.Objection}, {"REPORT_TIME", ledger.ReportTime}, {"MAX_REPORTS", ledger.MaxReports},
-		{"DOWN_TIME", ledger.DownTime}, {"PROBE_TIME", ledger.ProbeTime}, {"LEND_TIME", ledger.LendTime},
-		{"PROBE_GAP", ledger.ProbeGap}, {"ASK_EACH", ledger.AskEach}, {"ASK_SLACK", ledger.AskSlack},
-		{"MAX_TRIED", ledger.MaxTried}, {"FIRST_AHEAD", ledger.FirstAhead}, {"MORE_AHEAD", ledger.MoreAhead},
+		{"MIN_APART", ledger.MinApart}, {"REPORT_TIME", ledger.ReportTime}, {"MAX_REPORTS", ledger.MaxReports},
+		{"FIRST_AHEAD", ledger.FirstAhead}, {"MORE_AHEAD", ledger.MoreAhead},
 		{"HOLD_SLACK", ledger.HoldSlack}, {"MIN_PERIOD", ledger.MinPeriod}, {"MAX_PERIOD", ledger.MaxPeriod},
 		{"MAX_WAIT", ledger.MaxWait},
 	} {

@@ -65,9 +65,6 @@ func TestACL(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
-	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 	eventually(t, func() bool {
 		return get(members[2], func() bool {

@@ -225,10 +225,8 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.roster.members()}}
 	case fleetmsg.Working:
 		return command{workingScript, it.host, key, []any{it.host}}
-	case fleetmsg.Unused:
+	default: // Unused
 		return command{unusedScript, it.host, []string{f.store.keyOf(it.host, rateOf(it.quota))}, bucketArgs(it.quota)}
-	default:
-		return command{probeFailedScript, it.host, key, []any{it.host}}
 	}
 }
 

@@ -125,7 +125,7 @@ func (m *memMember) Tell(msg fleetmsg.Message) {
 	m.later(msg.Host, func(now instant.Instant, h *shared.Host) func() {
 		switch msg.Kind {
 		case fleetmsg.Meet:
-			if !h.IsDown(now) {
+			if !h.IsDown() {
 				return nil
 			}
 			return func() {
@@ -139,8 +139,7 @@ func (m *memMember) Tell(msg fleetmsg.Message) {
 		case fleetmsg.Failing:
 			return m.failing(msg, now, h)
 		case fleetmsg.Working:
-			m.probes = 0
-			if !h.Working(now, m.id) {
+			if !h.Working(now) {
 				return nil
 			}
 			return m.others(fleetmsg.Message{Kind: fleetmsg.Up, Host: msg.Host, Wait: shared.ReturnTime(len(m.members))})

@@ -6,7 +6,7 @@ local function unpacked(s)
   local ok, v = pcall(cmsgpack.unpack, s or '')
   return ok and v
 end
-if packed then down = isdown() and num(math.max(0, now - h.since)) or '-1' end
+if packed then down = h.down == 1 and num(math.max(0, now - h.since)) or '-1' end
 -- If one of these keys has the wrong type, it says nothing. The script that writes it
 -- forgets it.
 local all = redis.pcall('HGETALL', KEYS[2])

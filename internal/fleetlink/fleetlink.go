@@ -20,8 +20,7 @@ import (
 //
 // A fleet need not report its own errors to a Transport. A Transport waits for an answer for
 // 10 ms at most, in the 250 ms after its first question for tokens until their end, or in the
-// first second if it has heard how many members there are, and for a permit to probe a host
-// that is down for 250 ms. Then it goes on with its own knowledge. So a fleet that is slow or
+// first second if it has heard how many members there are. Then it goes on with its own knowledge. So a fleet that is slow or
 // away costs no request. It may also drop news that comes too often.
 type Link struct {
 	// Join sets the one member. New of package transport calls it once, after it has found

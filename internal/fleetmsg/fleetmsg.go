@@ -40,21 +40,13 @@ const (
 
 	// Failing says that all requests of this member to Host have failed for some time:
 	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. Every host
-	// with a Concurrency is reported a few times per second at most.
+	// with a Concurrency is reported a few times per second at most. A member that goes on reporting
+	// after Down keeps the fleet from forgetting the outage.
 	Failing
 
-	// Working says that a request to Host succeeded, after Failing, after Down, or as a
-	// probe.
+	// Working says that a request to Host succeeded, after Failing or after Down. A member
+	// does not say it of a request that was sent before the failures began.
 	Working
-
-	// AskProbe asks for a permit to send a probe to Host, at which the circuit of this member is
-	// open. The answer is Probe. The probe ends with Working or with ProbeFailed. While
-	// it is under way, the member asks again every 0.3 s. If it does not, or if the probe
-	// takes 10 s, another member may send a probe.
-	AskProbe
-
-	// ProbeFailed says that a probe failed or was not sent.
-	ProbeFailed
 
 	// AskTokens asks for tokens of the rate that all members share: PerSecond of all members
 	// together, and Burst, 1 or more. Amount of Unit is how many this member can use soon, 1
@@ -84,16 +76,12 @@ const (
 	// none has told of a success. Below 2 s counts as 2 s. If a request of this member
 	// succeeded that was sent after the failures began, the member does not obey. It tells Working instead. So members
 	// that cannot reach a host never stop a member that can. Otherwise the member opens its
-	// circuit, until Up, or until a probe of its own succeeds.
+	// circuit, until Up, or until a request of its own succeeds.
 	Down
 
 	// Up says that Host works again. If its circuit is open, the member closes it after
 	// a random part of Wait.
 	Up
-
-	// Probe answers AskProbe. If it is not Granted, the member asks again after Wait at the
-	// soonest.
-	Probe
 
 	// Tokens answers AskTokens. Amount of Unit may be used, by this member alone: the first
 	// after First, and each further one Every later. A negative First means that some of
@@ -111,8 +99,8 @@ const (
 )
 
 var names = [...]string{
-	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working", AskProbe: "ask for a probe",
-	ProbeFailed: "probe failed", AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Probe: "probe", Tokens: "tokens",
+	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working",
+	AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Tokens: "tokens",
 	Use: "use", AskUse: "ask for the use", Unused: "unused tokens", Leave: "leave",
 }
 
@@ -132,7 +120,7 @@ type Message struct {
 	Status int    // 429 or 503
 	Unit   string // of Amount, Limit, PerSecond and Burst; "" means requests
 
-	Wait         time.Duration // Hold, Quota, Failing, Down, Up, Probe, AskTokens and Tokens say of what
+	Wait         time.Duration // Hold, Quota, Failing, Down, Up, AskTokens and Tokens say of what
 	First, Every time.Duration // Tokens: until the first may be used, and between two
 
 	Members          int     // Members and Quota: how many
@@ -141,8 +129,7 @@ type Message struct {
 	PerSecond, Burst float64 // AskTokens: the rate; in Units
 	Spent            float64 // AskTokens: used without the fleet; in Units
 
-	Granted bool // Probe: one may go
-	Busy    bool // Use: a request is under way
+	Busy bool // Use: a request is under way
 }
 
 // String returns the kind of a Message and the fields that are not zero. It has no secrets,
@@ -169,7 +156,6 @@ func (m Message) String() string {
 	field("per_second", m.PerSecond, m.PerSecond == 0)
 	field("burst", m.Burst, m.Burst == 0)
 	field("spent", m.Spent, m.Spent == 0)
-	field("granted", m.Granted, !m.Granted)
 	field("busy", m.Busy, !m.Busy)
 	return b.String()
 }

@@ -143,9 +143,6 @@ var bites = []struct {
 		}
 	}}},
 	{"a success ends nothing", "a_success_ends_an_outage", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Working })},
-	{"all may probe", "one_member_probes", says(func(m *fleetmsg.Message) { m.Granted = m.Kind == fleetmsg.Probe })},
-	{"a permit is lent twice", "the_permit_of_a_member_that_died_is_lent_again", says(func(m *fleetmsg.Message) { m.Granted = m.Kind == fleetmsg.Probe })},
-	{"nobody may probe", "the_permit_of_a_member_that_died_is_lent_again", says(func(m *fleetmsg.Message) { m.Granted = false })},
 	{"there are tokens for all", "tokens_keep_the_rate", says(func(m *fleetmsg.Message) {
 		if m.Kind == fleetmsg.Tokens {
 			m.Amount = 20

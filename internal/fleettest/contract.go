@@ -46,8 +46,6 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() Fleet)) {
 		{"an outage needs several members", testOutage},
 		{"a member that fails alone stops nobody", testLoneFailure},
 		{"a success ends an outage", testObjection},
-		{"one member probes", testProbe},
-		{"the permit of a member that died is lent again", testDeadProber},
 		{"tokens keep the rate", testTokens},
 		{"tokens are refused with a time", testNoTokens},
 		{"tokens used without the fleet are repaid", testRepay},
@@ -335,7 +333,7 @@ func testConcurrent(t *testing.T, newMember func() Fleet) {
 			group.Go(func() {
 				for n := range 25 {
 					m := fleetmsg.Message{Host: fmt.Sprintf("http://h%d.test", n%5), Scope: uint64(i), Wait: time.Minute}
-					switch (n + j) % 6 {
+					switch (n + j) % 5 {
 					case 0:
 						m.Kind, m.Status = fleetmsg.Hold, 429
 					case 1:
@@ -343,10 +341,8 @@ func testConcurrent(t *testing.T, newMember func() Fleet) {
 					case 2:
 						m.Kind, m.Failures = fleetmsg.Failing, n+1
 					case 3:
-						m.Kind = fleetmsg.AskProbe
-					case 4:
 						m.Kind, m.PerSecond, m.Burst, m.Amount = fleetmsg.AskTokens, 10, 1, 1
-					case 5:
+					case 4:
 						m.Kind = fleetmsg.Working
 					}
 					w.tell(m)

@@ -13,8 +13,8 @@
 //
 // Some points about a backend are easy to miss. News goes into a bounded queue, because Tell
 // must not wait for the network, and newer news of the same host and scope replaces older
-// news. Answers to AskProbe and AskTokens come before other news, because a member waits for
-// 10 ms only, or a little longer at the start and for a permit to probe. Messages carry durations and no times of
+// news. Answers to AskTokens come before other news, because a member waits for
+// 10 ms only, or a little longer at the start. Messages carry durations and no times of
 // day. Everything that a backend keeps needs an expiry. A unit is any text of up to 64 bytes.
 //
 // The files:

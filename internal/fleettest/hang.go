@@ -42,7 +42,7 @@ func tellAll(w *witness, scope uint64) {
 	for _, m := range []fleetmsg.Message{
 		{Kind: fleetmsg.Meet}, {Kind: fleetmsg.Hold, Scope: scope, Status: 429, Wait: time.Minute},
 		{Kind: fleetmsg.Quota, Scope: scope, Amount: 1, Wait: time.Minute}, failing, {Kind: fleetmsg.Working},
-		{Kind: fleetmsg.AskProbe}, {Kind: fleetmsg.ProbeFailed}, {Kind: fleetmsg.AskTokens, PerSecond: 10, Burst: 1, Amount: 1},
+		{Kind: fleetmsg.AskTokens, PerSecond: 10, Burst: 1, Amount: 1},
 	} {
 		w.tell(m)
 	}

@@ -1,8 +1,7 @@
-// Package ledger is what a fleet knows of a host. It says whether the host is down, which
-// member may probe it, and which tokens of a rate a member may take. A backend of a fleet
-// keeps one ledger for all members. This package is the plain form of its rules. The
-// scripts of the module fleet do the same inside Redis, and a test compares the two. The
-// simulations use this package as it is.
+// Package ledger is what a fleet knows of a host. It says whether the host is down, and which
+// tokens of a rate a member may take. A backend of a fleet keeps one ledger for all members. This
+// package is the plain form of its rules. The scripts of the module fleet do the same inside
+// Redis, and a test compares the two. The simulations use this package as it is.
 //
 // Nothing in it sleeps or reads a clock. Times count from any epoch that the caller
 // chooses, and are positive. So are the numbers of members. A ledger is not safe for concurrent use.
@@ -25,20 +24,9 @@
 // never stopped. Later means two round trips, but from 100 ms to 1 s. A host that froze may
 // have lost requests that were sent a little before the last that it answered.
 //
-// Such an objection ends the outage. For 10 s after it there is no other outage, so that the
-// members that fail cannot stop the idle members again and again.
-//
-// # Who may probe
-//
-// One probe is under way in the whole fleet. After it has failed, no probe goes for
-// 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
-// member whose probe failed comes after the members that have sent none. So members that
-// cannot reach the host do not keep it from the first request of a member that can. A
-// permit is lent for 1 s. The member asks again every 0.3 s while its probe is under way,
-// and each time the permit lasts for 1 s more. So if the member dies, another soon sends a
-// probe. A probe that did not end after 10 s counts as failed, however often its member
-// asks. So a member that hears nothing cannot keep the permit.
-// The members that were refused ask again one after the other.
+// The first success that a member reports ends the outage. Two outages begin 10 s apart or more. So the
+// members that fail cannot stop the idle members again and again, if another member has
+// successes and ends each outage at once.
 package ledger
 
 import (
@@ -49,33 +37,19 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-// The constants of an outage and of the probes. See the package comment.
+// The constants of an outage. See the package comment.
 const (
 	Quorum      = 3
 	MinFailures = 10
 	MinTime     = 2 * time.Second
-	Objection   = 10 * time.Second // no outage after an objection
+	MinApart    = 10 * time.Second // between the beginnings of two outages
 	ReportTime  = 10 * time.Second // how long a report counts
 	MaxReports  = 16               // members whose reports are kept
-	DownTime    = time.Minute      // how long an outage lasts without a probe
-	ProbeTime   = 10 * time.Second // how long a probe may be under way
-	LendTime    = time.Second      // how long a permit lasts unless its member asks again
-	ProbeGap    = 500 * time.Millisecond
 
 	// MaxReturn and ReturnEach shape the return after a success: the members come back
 	// within ReturnEach for each of them, and MaxReturn at most.
 	MaxReturn  = 5 * time.Second
 	ReturnEach = 100 * time.Millisecond
-
-	// AskEach is the time between two members that ask for a probe again after they were
-	// refused. So the whole fleet asks a hundred times per second, and the next probe goes
-	// soon after it may go.
-	AskEach = 10 * time.Millisecond
-
-	// MaxTried bounds the members that are known to have failed, and AskSlack is how late a
-	// member may ask.
-	MaxTried = 32
-	AskSlack = 100 * time.Millisecond
 )
 
 // A Host is what the fleet knows of a host. The zero Host is ready. The scripts of module
@@ -83,16 +57,9 @@ const (
 type Host struct {
 	down    bool
 	since   instant.Instant // the host is down since then
-	fresh   instant.Instant // the outage lapses DownTime after this
-	quiet   instant.Instant // no outage before this time
+	next    instant.Instant // no outage begins before this time
 	worked  instant.Instant // when the last success was reported; 0: none was
-	prober  int64           // the member whose probe is under way or was the last
-	probing instant.Instant // when its permit was granted first; 0: no probe is under way
-	free    instant.Instant // no other probe before this time
 	failing []report
-	turn    instant.Instant // when the last member that was refused asks again
-	tried   []int64         // the last members whose probe failed
-	others  instant.Instant // until then a member is expected to ask that is not in tried
 }
 
 // A report is what a member said of its failures.
@@ -105,7 +72,7 @@ type report struct {
 // Failing takes a member's report: failures in a row, the first of them at since. It
 // returns true if the host is down from now on, and the time since when.
 func (h *Host) Failing(now instant.Instant, member int64, failures int, since instant.Instant, members int) (down bool, from instant.Instant) {
-	if h.IsDown(now) || now < h.quiet || since <= h.worked {
+	if h.down || since <= h.worked {
 		return false, 0
 	}
 	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now.Sub(r.at) > ReportTime })
@@ -118,74 +85,26 @@ func (h *Host) Failing(now instant.Instant, member int64, failures int, since in
 			rows, sum, last = rows+1, sum+min(max(r.failures, 0), MinFailures), max(last, r.since)
 		}
 	}
-	if rows < max(2, min(Quorum, members)) || sum < MinFailures {
+	if now < h.next || rows < max(2, min(Quorum, members)) || sum < MinFailures {
 		return false, 0
 	}
-	h.down, h.since, h.fresh, h.failing = true, last, now, nil
+	h.down, h.since, h.next, h.failing = true, last, now.Add(MinApart), nil
 	return true, last
 }
 
-// Working takes a member's report of a success. It returns true if the host was down or if
-// this was its probe, so that all members have to hear of it.
-func (h *Host) Working(now instant.Instant, member int64) (up bool) {
-	probe := h.probing > 0 && h.prober == member
-	up = h.IsDown(now) || probe
-	if h.IsDown(now) && !probe {
-		h.quiet = now.Add(Objection)
-	}
-	if up {
-		*h = Host{quiet: h.quiet, prober: h.prober, free: now, turn: now}
-	}
-	h.failing, h.down, h.worked = nil, false, now
+// Working takes a report of a success. It returns true if the host was down, so that all members
+// have to hear of it.
+func (h *Host) Working(now instant.Instant) (up bool) {
+	up = h.down
+	h.down, h.worked, h.failing = false, now, nil
 	return up
 }
 
 // IsDown reports whether the host is down.
-func (h *Host) IsDown(now instant.Instant) bool { return h.down && now.Sub(h.fresh) < DownTime }
+func (h *Host) IsDown() bool { return h.down }
 
 // Since returns since when the host is down.
 func (h *Host) Since() instant.Instant { return h.since }
-
-// Probe asks for the right to send a probe. If it is not granted, the member should ask
-// again after wait. The members come back one after the other.
-func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bool, wait time.Duration) {
-	mine, free := h.prober == member, h.free
-	switch {
-	case mine && h.probing > 0 && now < free:
-		h.free = min(now.Add(LendTime), h.probing.Add(ProbeTime)) // the probe is under way, or the answer was lost
-		return true, 0
-	case mine:
-		free = free.Add(ProbeGap)
-	}
-	tried := slices.Contains(h.tried, member)
-	if now < free || tried && now < h.others {
-		// If all that are refused at the same time came back at the same time, no member
-		// would ask in between.
-		last := now.Add(max(ProbeGap, time.Duration(members)*AskEach)) // some may have ended
-		h.turn = min(max(h.turn.Add(AskEach), now.Add(min(max(free.Sub(now), AskEach), ProbeGap))), last)
-		if !tried {
-			h.others = h.turn.Add(AskSlack)
-		}
-		return false, h.turn.Sub(now)
-	}
-	if !tried {
-		h.others = 0
-	}
-	h.prober, h.probing, h.free = member, now, now.Add(LendTime)
-	h.fresh = now
-	return true, 0
-}
-
-// ProbeFailed ends a member's probe.
-func (h *Host) ProbeFailed(now instant.Instant, member int64) {
-	if h.probing > 0 && h.prober == member {
-		h.probing, h.free = 0, now.Add(ProbeGap)
-		h.tried = append(slices.DeleteFunc(h.tried, func(m int64) bool { return m == member }), member)
-		if len(h.tried) > MaxTried {
-			h.tried = h.tried[1:]
-		}
-	}
-}
 
 // ReturnTime returns the time within which so many members return.
 func ReturnTime(members int) time.Duration {

@@ -63,7 +63,7 @@ func TestOutage(t *testing.T) {
 			}
 			assert.Equal(t, down, h.Since() == start.Add(-youngest), "since the last of the rows that count")
 			assert.Equal(t, tt.down, down, "what Failing returns")
-			assert.Equal(t, tt.down, h.IsDown(start), "what IsDown returns")
+			assert.Equal(t, tt.down, h.IsDown(), "what IsDown returns")
 		})
 	}
 }
@@ -74,19 +74,13 @@ func fails(h *Host, now instant.Instant, member int64, failures int, since insta
 	return down
 }
 
-// probes says whether a member gets the permit.
-func probes(h *Host, now instant.Instant, member int64, members int) bool {
-	granted, wait := h.Probe(now, member, members)
-	return granted && wait == 0
-}
-
 // reported returns a host that three members report, so that it is down since then.
 func reported(t *testing.T, h *Host, now, since instant.Instant) {
 	t.Helper()
 	for member := range int64(3) {
 		h.Failing(now, 1+member, 10, since.Add(-time.Duration(2-member)*ms), 50)
 	}
-	require.Equal(t, []any{true, since}, []any{h.IsDown(now), h.Since()}, "down since")
+	require.Equal(t, []any{true, since}, []any{h.IsDown(), h.Since()}, "down since")
 }
 
 // Reports count for 10 s. Of more than 16 members the first 16 count.
@@ -103,7 +97,7 @@ func TestReportsAreBounded(t *testing.T) {
 		h.Failing(start, member, 0, start-3*sec, 1000)
 	}
 	assert.Len(t, h.failing, 16, "reports")
-	assert.False(t, h.IsDown(start), "down")
+	assert.False(t, h.IsDown(), "down")
 	// A member that is among them can say more.
 	assert.True(t, fails(&h, start, 3, 10, start-3*sec, 1000), "not down")
 }
@@ -113,125 +107,34 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 	var h Host
 	h.Failing(start, 1, 10, start-3*sec, 50)
 	h.Failing(start, 2, 10, start-3*sec, 50)
-	assert.False(t, h.Working(start, 4), "all have to hear of a success at a host that was not down")
+	assert.False(t, h.Working(start), "all have to hear of a success at a host that was not down")
 	for member := range int64(5) {
 		require.False(t, fails(&h, start+5*sec, member, 10, start, 50), "down by rows from before the success")
 	}
 	reported(t, &h, start+5*sec, start+ms+2*ms)
 }
 
-// After an objection there is no outage for 10 s. After the success of a probe there may
-// be one at once.
-func TestObjection(t *testing.T) {
-	var h Host
-	reported(t, &h, start, start-3*sec)
-	require.True(t, h.Working(start+ms, 9) && !h.IsDown(start+ms), "the objection ends nothing")
-	for member := range int64(5) {
-		require.False(t, fails(&h, start.Add(Objection), member, 10, start+sec, 50), "down again in less than 10 s")
-	}
-	reported(t, &h, start.Add(Objection)+ms, start+sec)
-
-	now := start.Add(time.Hour)
-	h = Host{}
-	reported(t, &h, now, now-3*sec)
-	require.True(t, probes(&h, now, 9, 50), "no probe")
-	require.True(t, h.Working(now+ms, 9) && !h.IsDown(now+ms), "the probe ends nothing")
-	reported(t, &h, now+4*sec, now+sec)
-}
-
-// An outage lasts for a minute after the last probe.
-func TestOutageLapses(t *testing.T) {
-	var h Host
-	reported(t, &h, start, start-3*sec)
-	assert.False(t, fails(&h, start+sec, 7, 10, start-3*sec, 50), "a second outage")
-	assert.True(t, probes(&h, start+50*sec, 9, 50) && h.IsDown((start+50*sec).Add(DownTime)-1), "the probe does not make it last")
-	assert.False(t, h.IsDown((start + 50*sec).Add(DownTime)), "down for ever")
-	assert.False(t, h.Working((start+50*sec).Add(DownTime), 8), "the success is news although the outage has lapsed")
-}
-
-// A member that asks again gets its permit for another second, up to 10 s in all. If it does
-// not ask, because it died, another member has its turn.
-func TestPermitsAreLent(t *testing.T) {
-	var h Host
-	at := start
-	for ; at < start.Add(ProbeTime); at += 300 * ms {
-		require.True(t, probes(&h, at, 1, 4), "lost after %v", at-start)
-		require.False(t, probes(&h, at+ms, 2, 4), "two probes")
-	}
-	assert.True(t, probes(&h, start.Add(ProbeTime), 2, 4), "a probe that does not end keeps the permit")
-	assert.False(t, probes(&h, start.Add(ProbeTime).Add(LendTime)-1, 3, 4), "two probes")
-	assert.True(t, probes(&h, start.Add(ProbeTime).Add(LendTime), 3, 4), "a member that died keeps the permit")
-}
-
-// A member whose probe does not end lets the others have their turn.
-func TestProbe(t *testing.T) {
-	var h Host
-	ask := func(now instant.Instant, member int64, granted bool, wait time.Duration) {
-		t.Helper()
-		g, w := h.Probe(now, member, 4)
-		require.Equal(t, []any{granted, wait}, []any{g, w}, "at %v member %d", now, member)
-	}
-	ask(start, 1, true, 0)
-	ask(start+9*sec, 1, true, 0)
-	ask(start+9*sec, 2, false, ProbeGap)
-	ask(start.Add(ProbeTime), 1, false, ProbeGap)
-	h.ProbeFailed(start.Add(ProbeTime), 2) // not its probe
-	ask(start.Add(ProbeTime), 2, true, 0)
-
-	failed := start.Add(ProbeTime) + sec
-	h.ProbeFailed(failed, 2)
-	h.ProbeFailed(failed+sec/4, 2) // a second time
-	ask(failed.Add(ProbeGap)-100*ms, 3, false, 100*ms)
-	ask(failed.Add(ProbeGap), 2, false, ProbeGap)
-	ask(failed.Add(2*ProbeGap), 2, true, 0) // nobody else wanted to
-	h.ProbeFailed(failed.Add(2*ProbeGap), 2)
-	ask(failed.Add(3*ProbeGap), 3, true, 0)
-}
-
-// However the members ask, there is one permit at a time, the gap after a failed probe is
-// kept, and a host that nobody probes can be probed after 1 s.
-func TestPermitsAreAlone(t *testing.T) {
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 1))
+// A success ends an outage, and withdraws the reports of the time before it. The next outage begins
+// 10 s after the last did, also by reports that came before.
+func TestOutagesAreApart(t *testing.T) {
+	for ends, again := range map[time.Duration]time.Duration{
+		ms:               MinApart, // the host was never down
+		MinApart - 3*sec: MinApart,
+		MinApart + sec:   MinApart + sec + MinTime + ms,
+		time.Hour:        time.Hour + MinTime + ms,
+	} {
 		var h Host
-		var holder int64 // whose permit counts; 0: nobody's
-		var since, until, failed instant.Instant
-		now, members, permits := start, 1+rng.IntN(6), 0
-		for range 500 {
-			now = now.Add([]time.Duration{0, ms, 100 * ms, 700 * ms, 4 * sec}[rng.IntN(5)])
-			if now >= until {
-				holder = 0
-			}
-			member := 1 + rng.Int64N(int64(members))
-			switch rng.IntN(6) {
-			case 0:
-				if h.ProbeFailed(now, member); member == holder {
-					holder, failed = 0, now
-				}
-			case 1:
-				if h.Working(now, member) {
-					holder, failed = 0, 0
-				}
-			case 2:
-				h.Failing(now, member, 5, now-3*sec, members)
-			default:
-				granted, wait := h.Probe(now, member, members)
-				switch {
-				case granted && holder != 0 && holder != member:
-					t.Fatalf("seed %d: %d and %d probe", seed, holder, member)
-				case granted && holder == 0 && failed > 0 && now < failed.Add(ProbeGap):
-					t.Fatalf("seed %d: a probe %v after a failed probe", seed, now.Sub(failed))
-				case granted && holder == 0:
-					holder, since, until, permits = member, now, now.Add(LendTime), permits+1
-				case granted: // it is renewed
-					until = min(now.Add(LendTime), since.Add(ProbeTime))
-				case !granted && (wait <= 0 || wait > ProbeGap+time.Duration(members)*AskEach):
-					t.Fatalf("seed %d: wait %v", seed, wait)
-				}
-			}
+		reported(t, &h, start, start-3*sec)
+		assert.False(t, fails(&h, start+ms, 7, 10, start-3*sec, 50), "a second outage")
+		end := start.Add(ends)
+		require.True(t, h.IsDown() && h.Working(end) && !h.IsDown() && !h.Working(end), "the first success ends the outage")
+		from := start.Add(again)
+		for member := range int64(5) {
+			require.False(t, fails(&h, from-1, member, 10, end, 50), "down by rows from before the success")
+			require.False(t, fails(&h, from-1, member, 10, end+ms, 50), "ended after %v, and down again too early", ends)
 		}
-		assert.GreaterOrEqual(t, permits, 10, "seed %d: %d permits", seed, permits)
-		assert.True(t, probes(&h, now.Add(ProbeTime).Add(ProbeGap), 7, members), "seed %d: nobody may probe", seed)
+		assert.True(t, fails(&h, from, 9, 1, end+ms, 50), "ended after %v, and not down again", ends)
+		assert.Equal(t, end+ms, h.Since())
 	}
 }
 
@@ -329,74 +232,6 @@ func TestTokensAtTheLimits(t *testing.T) {
 	}
 }
 
-// The members that are refused ask again one after the other. If they all waited equally
-// long, a large fleet would ask all at once, and then not for minutes.
-func TestTurns(t *testing.T) {
-	const members = 10_000
-	var h Host
-	now := instant.At(time.Minute)
-	require.True(t, probes(&h, now, 0, members), "refused")
-	var last time.Duration
-	for member := range int64(members - 1) {
-		granted, wait := h.Probe(now, member+1, members)
-		require.False(t, granted, "two probes at a time")
-		require.Equal(t, max(ProbeGap, min(last+AskEach, members*AskEach)), wait, "the member before waits %v", last)
-		last = wait
-	}
-	// After a success they begin anew.
-	h.Working(now, 0)
-	h.Probe(now.Add(time.Second), 1, members)
-	_, wait := h.Probe(now.Add(time.Second), 2, members)
-	assert.Equal(t, ProbeGap, wait, "the wait in the next outage")
-}
-
-// A member whose probe failed comes after a member that has sent none and that asks.
-func TestTriedComesLast(t *testing.T) {
-	var h Host
-	now := instant.At(time.Minute)
-	fail := func(member int64) {
-		t.Helper()
-		require.True(t, probes(&h, now, member, 3), "member %d does not get the permit", member)
-		now = now.Add(10 * time.Millisecond)
-		h.ProbeFailed(now, member)
-	}
-	fail(1)
-	now = now.Add(sec)
-	fail(2)
-	granted, wait := h.Probe(now, 3, 3) // too early
-	require.False(t, granted, "a probe right after a failed probe")
-	now = now.Add(500 * ms)
-	assert.False(t, probes(&h, now, 1, 3), "a member whose probe failed goes before a member that has sent none")
-	now = max(now, instant.At(time.Minute+wait))
-	assert.True(t, probes(&h, now, 3, 3), "the member that has sent none does not go")
-	h.ProbeFailed(now, 3)
-	now = now.Add(500 * ms)
-	assert.True(t, probes(&h, now, 1, 3), "nobody else asks, and the member does not go")
-	// If the member that asked does not come back within 100 ms, the others go on.
-	h.ProbeFailed(now, 1)
-	h.Probe(now, 4, 3)
-	assert.False(t, probes(&h, now+600*ms-1, 2, 3))
-	assert.True(t, probes(&h, now+600*ms, 2, 3), "a member that left keeps the others from the probe")
-	// After the probe of a member that had sent none, and after a success, no member waits for another.
-	h.Probe(now+sec, 5, 1000)
-	h.ProbeFailed(now+sec, 2)
-	h.others = now + 10*sec
-	assert.True(t, probes(&h, now+1500*ms, 6, 3))
-	h.ProbeFailed(now+1500*ms, 6)
-	assert.True(t, probes(&h, now+2*sec, 2, 3), "a probe of another was the last")
-	h.others = now + 10*sec
-	h.Working(now+2*sec, 2)
-	h.ProbeFailed(now+2*sec, 2) // it has ended
-	assert.True(t, probes(&h, now+2*sec, 1, 3))
-	// 32 members are known.
-	for member := range int64(33) {
-		now += 10 * sec
-		fail(member + 1)
-	}
-	assert.Len(t, h.tried, 32)
-	assert.Equal(t, []int64{2, 33}, []int64{h.tried[0], h.tried[31]})
-}
-
 // What a record answers, and what it tells the others.
 func TestRecordTells(t *testing.T) {
 	var r Record
@@ -409,7 +244,7 @@ func TestRecordTells(t *testing.T) {
 	tokens := func(kind fleetmsg.Kind, amount, spent float64, silence time.Duration) fleetmsg.Message {
 		return fleetmsg.Message{Kind: kind, Unit: "x", PerSecond: 10, Burst: 3, Amount: amount, Spent: spent, Wait: silence}
 	}
-	meet, working, ask := fleetmsg.Message{Kind: fleetmsg.Meet}, fleetmsg.Message{Kind: fleetmsg.Working}, fleetmsg.Message{Kind: fleetmsg.AskProbe}
+	meet, working := fleetmsg.Message{Kind: fleetmsg.Meet}, fleetmsg.Message{Kind: fleetmsg.Working}
 	for i, row := range []struct {
 		after  time.Duration
 		member int64
@@ -421,10 +256,6 @@ func TestRecordTells(t *testing.T) {
 		{0, 3, fails, "[down wait=3s] [down wait=3s]"},
 		{sec, 4, fails, "[down wait=4s] []"},
 		{0, 3, meet, "[down wait=4s] []"},
-		{0, 3, ask, "[probe granted=true] []"},
-		{0, 4, ask, "[probe wait=500ms] []"},
-		{0, 3, fleetmsg.Message{Kind: fleetmsg.ProbeFailed}, "[] []"},
-		{500 * ms, 4, ask, "[probe granted=true] []"},
 		{0, 4, working, "[] [up wait=400ms]"},
 		{0, 4, working, "[] []"},
 		{0, 1, hold, "[] [hold scope=7 status=503 wait=1m0s]"},
@@ -498,11 +329,11 @@ func TestValid(t *testing.T) {
 		f.Set(reflect.ValueOf(row.bad).Convert(f.Type()))
 		assert.False(t, Valid(m), row)
 	}
-	assert.Equal(t, []any{3, 10, 2 * time.Second, 10 * time.Second, 10 * time.Second, 16, time.Minute, 10 * time.Second, time.Second, 500 * time.Millisecond},
-		[]any{Quorum, MinFailures, MinTime, Objection, ReportTime, MaxReports, DownTime, ProbeTime, LendTime, ProbeGap}, "the figures that the comments name")
-	assert.Equal(t, []any{10 * time.Millisecond, 32, 500 * time.Millisecond, 250 * time.Millisecond, 24 * time.Hour, 256, 128, 8, 30 * 24 * time.Hour, time.Second, time.Minute},
-		[]any{AskEach, MaxTried, FirstAhead, MoreAhead, MaxEvery, MaxScopes, maxUsers, maxUnits, MaxWait, MinPeriod, MaxPeriod})
-	assert.Equal(t, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{AskSlack, HoldSlack, Gap})
+	assert.Equal(t, []any{3, 10, 2 * time.Second, 10 * time.Second, 10 * time.Second, 16, 5 * time.Second, 100 * time.Millisecond},
+		[]any{Quorum, MinFailures, MinTime, MinApart, ReportTime, MaxReports, MaxReturn, ReturnEach}, "the figures that the comments name")
+	assert.Equal(t, []any{500 * time.Millisecond, 250 * time.Millisecond, 24 * time.Hour, 256, 128, 8, 30 * 24 * time.Hour, time.Second, time.Minute},
+		[]any{FirstAhead, MoreAhead, MaxEvery, MaxScopes, maxUsers, maxUnits, MaxWait, MinPeriod, MaxPeriod})
+	assert.Equal(t, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{HoldSlack, Gap})
 }
 
 // The scopes, users and units of a host are bounded, also if a Fleet is told of more.

@@ -34,7 +34,7 @@ const (
 
 // A Record is everything that a fleet knows of a host. The zero Record is ready.
 type Record struct {
-	// Told is when a member told something last, or asked for a probe or for tokens.
+	// Told is when a member told something last, or asked for tokens.
 	Told instant.Instant
 	// Dropped counts the holds and quotas that made room for later ones. The backend takes it.
 	Dropped uint64
@@ -96,14 +96,9 @@ func (r *Record) Tell(now instant.Instant, member int64, members int, m fleetmsg
 	case fleetmsg.Failing:
 		return r.failing(now, member, members, m)
 	case fleetmsg.Working:
-		if r.outage.Working(now, member) {
+		if r.outage.Working(now) {
 			news = []fleetmsg.Message{{Kind: fleetmsg.Up, Host: m.Host, Wait: ReturnTime(members)}}
 		}
-	case fleetmsg.AskProbe:
-		granted, wait := r.outage.Probe(now, member, members)
-		answers = []fleetmsg.Message{{Kind: fleetmsg.Probe, Host: m.Host, Granted: granted, Wait: wait}}
-	case fleetmsg.ProbeFailed:
-		r.outage.ProbeFailed(now, member)
 	case fleetmsg.AskTokens:
 		return r.take(now, m), nil
 	case fleetmsg.Unused:
@@ -131,7 +126,7 @@ func Valid(m fleetmsg.Message) bool {
 	case fleetmsg.AskTokens, fleetmsg.Unused:
 		return isWait && within(m.Spent, 0, MaxAmount) && within(m.PerSecond, math.SmallestNonzeroFloat64, math.MaxFloat64) &&
 			within(m.Burst, 1, MaxAmount) && within(m.Amount, 1, MaxAmount)
-	case fleetmsg.Meet, fleetmsg.Working, fleetmsg.AskProbe, fleetmsg.ProbeFailed:
+	case fleetmsg.Meet, fleetmsg.Working:
 		return true
 	}
 	return false
@@ -153,7 +148,7 @@ func (r *Record) meet(now instant.Instant, member int64, host string) (all []fle
 			all = append(all, q.message(now, host))
 		}
 	}
-	if r.outage.IsDown(now) {
+	if r.outage.IsDown() {
 		all = append(all, r.down(now, host))
 	}
 	return all
@@ -162,7 +157,7 @@ func (r *Record) meet(now instant.Instant, member int64, host string) (all []fle
 // failing notes a member's failures. If the host is down from now on, all members hear of it, the
 // member itself as well. If it was down before, only the member does.
 func (r *Record) failing(now instant.Instant, member int64, members int, m fleetmsg.Message) (answers, news []fleetmsg.Message) {
-	wasDown := r.outage.IsDown(now)
+	wasDown := r.outage.IsDown()
 	down, _ := r.outage.Failing(now, member, m.Failures, now.Add(-m.Wait), members)
 	if wasDown || down {
 		answers = []fleetmsg.Message{r.down(now, m.Host)}
