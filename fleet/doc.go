@@ -15,7 +15,7 @@
 //
 //   - the waits that servers ask for
 //   - the quotas that servers name
-//   - that a host is down, the right to probe it, and the return after a success
+//   - that a host is down, and the return after a success
 //   - the tokens of Rule.RateLimit
 //   - the number of members
 //
@@ -42,7 +42,7 @@
 // # Failures of Redis
 //
 // A Transport waits 10 ms for tokens at most, in the 250 ms after its first question for some
-// until their end, and 250 ms for the right to probe a host that is down. The first 250 ms are a
+// until their end. The first 250 ms are a
 // second if there is a connection to Redis, which may be slow to answer many processes that start
 // together. Nothing else waits for Redis. A command takes a second at most. If a command fails, Redis counts as lost. News
 // and questions are dropped then. A heartbeat every second finds out when Redis is back. Then
@@ -57,7 +57,7 @@
 //
 // # Sizing
 //
-// A process has two connections, and a third while it asks for probes or tokens. It sends
+// A process has two connections, and a third while it asks for tokens. It sends
 // a heartbeat every 2 s, and when another member comes or goes. All heartbeats together are 200
 // per second at most.
 // A healthy host without a rate costs one command, when the process first uses it. A rate

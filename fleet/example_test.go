@@ -14,7 +14,7 @@ import (
 )
 
 // All processes of a service behave like one client: they obey a wait that one of them was
-// told, share 100 requests per second, and send one probe in all while a host is down.
+// told, share 100 requests per second, and know together when a host is down.
 func Example() {
 	f, err := fleet.New(fleet.Config{
 		Redis:  &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}, Password: os.Getenv("REDIS_PASSWORD")},

@@ -60,7 +60,7 @@
 // The limits know the requests of one Transport. With Config.Fleet the Transports of
 // several processes share what servers tell them, and act like one client. If the rule
 // shares waits, a hold that one of them is told binds all. A rate is for all of them together. If a host goes down,
-// they send it one probe at a time, and return one after the other. The first try at a
+// they know it together, and return one after the other. The first try at a
 // healthy host asks nobody, and a Fleet that does not answer stops nobody (see [Fleet]).
 //
 // # What is retried
