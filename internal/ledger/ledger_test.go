@@ -108,6 +108,8 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 	h.Failing(start, 1, 10, start-3*sec, 50)
 	h.Failing(start, 2, 10, start-3*sec, 50)
 	assert.False(t, h.Working(start), "all have to hear of a success at a host that was not down")
+	late := h
+	assert.False(t, fails(&late, start+3*sec, 3, 10, start+ms, 50), "down by reports from before the success")
 	for member := range int64(5) {
 		require.False(t, fails(&h, start+5*sec, member, 10, start, 50), "down by rows from before the success")
 	}
@@ -125,8 +127,10 @@ func TestOutagesAreApart(t *testing.T) {
 	} {
 		var h Host
 		reported(t, &h, start, start-3*sec)
-		assert.False(t, fails(&h, start+ms, 7, 10, start-3*sec, 50), "a second outage")
 		end := start.Add(ends)
+		for member := range int64(5) {
+			require.False(t, fails(&h, end-1, member, 10, start-3*sec, 50), "a second outage")
+		}
 		require.True(t, h.IsDown() && h.Working(end) && !h.IsDown() && !h.Working(end), "the first success ends the outage")
 		from := start.Add(again)
 		for member := range int64(5) {
