@@ -47,7 +47,7 @@ API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED))
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate never-worse soak uploads clients e2e examples browser redis storm storm-fleet storm-literature version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy words api cross bench compare fuzz simulate never-worse soak uploads clients e2e examples browser redis outages storm storm-fleet storm-literature version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -138,6 +138,9 @@ browser: ## install headless Chromium with apt-get, for the test of the debug pa
 
 redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet
 	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
+
+outages: ## outages in virtual time, over aplomb and over others, 60 s, as Markdown (ONLY: a regular expression of stories, CLIENTS)
+	@$(GO) -C lab test -count 1 -run '^TestTable$$' -v ./outages -only '$(ONLY)' -clients '$(or $(CLIENTS),aplomb|off|retryablehttp|rehttp)' | grep -v '^ *\(===\|---\|ok\|PASS\)'
 
 storm: ## the experiment about retry storms, 110 s, with a picture
 	@$(GO) -C lab run ./storm

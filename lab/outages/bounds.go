@@ -1,0 +1,118 @@
+package outages
+
+import (
+	"strings"
+	"time"
+)
+
+// A bound is asked of aplomb in some stories.
+type bound struct {
+	name   string
+	of     func(*story) bool
+	figure func(figures) float64
+	most   func(*story, peers) float64
+}
+
+// peers returns the figures of another client in the same story.
+type peers func(client) figures
+
+func lost(f figures) float64    { return f.lost }
+func seen(f figures) float64    { return f.seen }
+func down(f figures) float64    { return f.down }
+func peak(f figures) float64    { return f.peak }
+func done(f figures) float64    { return f.done }
+func back(f figures) float64    { return f.back }
+func p99(f figures) float64     { return f.p99 }
+func slowest(f figures) float64 { return f.slowest }
+
+// The kinds of stories.
+func (s *story) is(kinds ...string) bool {
+	for _, kind := range kinds {
+		if strings.HasPrefix(s.name, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func is(kinds ...string) func(*story) bool { return func(s *story) bool { return s.is(kinds...) } }
+
+// outage reports whether a server without a limited capacity is down once.
+func (s *story) outage() bool {
+	return s.until > 0 && s.every == 0 && s.workers == 0 && !s.is("together")
+}
+
+// long reports whether the callers of a closed loop meet an outage of ten seconds or more.
+func (s *story) long() bool { return s.outage() && s.callers > 0 && s.until-s.from >= 10*time.Second }
+
+// bounds are asked of aplomb. If two of them exclude each other in a story, the earlier one comes first.
+var bounds = []bound{
+	{"lost", func(s *story) bool { return !s.refuses }, lost, func(s *story, of peers) float64 {
+		share := .002
+		if s.until-s.from >= time.Minute {
+			share = .01
+		}
+		switch least := of(off).lost; {
+		case s.lossless:
+			return 0
+		case s.is("service"):
+			return least + share*float64(s.requests())
+		default:
+			if least = min(least, of(retryable).lost); s.before > 0 {
+				least = min(least, float64(s.before))
+			}
+			return least + share*float64(s.requests())
+		}
+	}},
+	{"while down", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together", "service") && !s.long() }, down,
+		func(_ *story, of peers) float64 { return of(retryable).down }},
+	{"while down, closed", (*story).long, down, func(_ *story, of peers) float64 { return of(retryable).down/2 + 2 }},
+	{"while down, as before", is("restarts", "service"), down, func(_ *story, of peers) float64 { return 1.05*of(off).down + 2 }}, // back-offs are random
+	{"peak", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together") }, peak,
+		func(_ *story, of peers) float64 { return max(4*of(off).usual, 35) }},
+	{"peak, told the same time", is("together"), peak, func(*story, peers) float64 { return 100 }},
+	{"done", func(s *story) bool { return s.outage() || s.is("together") }, done, func(s *story, _ peers) float64 {
+		most := 12.
+		if s.callers > 0 || s.is("together") {
+			most = 15
+		}
+		if s.how == "silent" || s.latency >= 300*time.Millisecond {
+			most += 10
+		}
+		return most
+	}},
+	{"back", is("capacity"), back, func(*story, peers) float64 { return 120 }},
+	{"goodput", is("overload"), lost, func(s *story, of peers) float64 { // goodput is the requests that are not lost
+		share := .95
+		if s.transports > 1 {
+			share = map[string]float64{"overload-1.2-100T": .91, "overload-2-100T": .88}[s.name]
+		}
+		p := of(plain)
+		return p.requests - share*(p.requests-p.lost)
+	}},
+	{"attempts", is("overload"), seen, func(s *story, _ peers) float64 {
+		if s.transports > 1 {
+			return 2 * float64(s.requests())
+		}
+		return 1.5 * float64(s.requests())
+	}},
+	{"as fast", is("random", "restarts"), p99, func(_ *story, of peers) float64 { return 1.5 * of(off).p99 }},
+	{"as fast beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off).slowest }},
+	{"nothing waits", is("full"), slowest, func(s *story, _ peers) float64 { return s.latency.Seconds() }},
+}
+
+// A verdict is a bound of a story, and the figure of the client that is judged.
+type verdict struct {
+	bound     string
+	got, most float64
+}
+
+// judge compares a client with the bounds that are asked in the story.
+func (s *story) judge(f figures, of peers) (all []verdict) {
+	for _, b := range bounds {
+		if b.of(s) {
+			all = append(all, verdict{b.name, b.figure(f), b.most(s, of)})
+		}
+	}
+	return all
+}

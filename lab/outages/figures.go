@@ -1,0 +1,120 @@
+package outages
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// The figures of a play. Times are in seconds.
+type figures struct {
+	requests, lost float64
+	seen, down     float64 // attempts at the server, and those of them while it was down
+	usual, peak    float64 // attempts per second before the outage, and the most after it
+	done           float64 // after the outage, until all requests from before its end are over
+	back           float64 // after the outage, until the 99th percentile of the time of a request is as before, or +Inf
+	p99, slowest   float64 // the time of a request
+}
+
+func (p *play) figures() figures {
+	f := figures{requests: float64(len(p.results)), seen: float64(p.server.seen), down: float64(p.server.down)}
+	var took []time.Duration
+	for _, r := range p.results {
+		if !r.ok {
+			f.lost++
+			continue
+		}
+		took = append(took, r.took)
+	}
+	f.p99, f.slowest = percentile(took, 99).Seconds(), percentile(took, 100).Seconds()
+	if p.until > 0 && p.every == 0 {
+		f.usual = mean(p.server.arrivals[:p.from/step], 50) * float64(time.Second/step)
+		f.peak = busiest(p.server.arrivals[min(len(p.server.arrivals), int(p.until/step)):])
+		f.done, f.back = p.done().Seconds(), p.back()
+	}
+	return f
+}
+
+// mean returns the mean of the last n numbers.
+func mean(of []int, n int) float64 {
+	sum := 0
+	of = of[max(0, len(of)-n):]
+	for _, x := range of {
+		sum += x
+	}
+	return float64(sum) / max(1, float64(len(of)))
+}
+
+// busiest returns the most arrivals in any second.
+func busiest(of []int) float64 {
+	const second = int(time.Second / step)
+	sum, most := 0, 0
+	for i, x := range of {
+		if sum += x; i >= second {
+			sum -= of[i-second]
+		}
+		most = max(most, sum)
+	}
+	return float64(most)
+}
+
+func (p *play) done() (last time.Duration) {
+	for _, r := range p.results {
+		if r.began < p.until {
+			last = max(last, r.began+r.took-p.until)
+		}
+	}
+	return last
+}
+
+// back looks at the requests that begin in the same second. A lost request takes for ever.
+func (p *play) back() float64 {
+	seconds := map[int][]time.Duration{} // after the outage
+	var before []time.Duration
+	for _, r := range p.results {
+		if !r.ok {
+			r.took = math.MaxInt64 / 4
+		}
+		if r.began >= p.until {
+			i := int((r.began - p.until) / time.Second)
+			seconds[i] = append(seconds[i], r.took)
+		} else if r.began < p.from-time.Second {
+			before = append(before, r.took)
+		}
+	}
+	usual, back, last := percentile(before, 99), 0, 0
+	for i, took := range seconds {
+		last = max(last, i)
+		if percentile(took, 99) > 2*usual+50*time.Millisecond {
+			back = max(back, i+1)
+		}
+	}
+	if back > last && back > 1 {
+		return math.Inf(1)
+	}
+	return float64(back)
+}
+
+func percentile(of []time.Duration, p int) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return of[min(len(of)-1, len(of)*p/100)]
+}
+
+// A row of the table.
+type row struct {
+	story, client string
+	figures
+}
+
+func markdown(out io.Writer, rows []row) {
+	_, _ = fmt.Fprintln(out, "| story | client | requests | lost | attempts | while down | usual per s | peak after | done after | back after | p99 | slowest |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	for _, r := range rows {
+		_, _ = fmt.Fprintf(out, "| %s | %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.1f s | %.0f s | %.2f s | %.2f s |\n",
+			r.story, r.client, r.requests, r.lost, r.seen, r.down, r.usual, r.peak, r.done, r.back, r.p99, r.slowest)
+	}
+}

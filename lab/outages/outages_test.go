@@ -1,0 +1,142 @@
+package outages
+
+import (
+	"flag"
+	"net/http"
+	"os"
+	"regexp"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/PuerkitoBio/rehttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+var (
+	only = flag.String("only", "", "a regular expression: the stories whose names match; none: the main stories")
+	who  = flag.String("clients", "aplomb|off|retryablehttp|rehttp", "a regular expression of clients")
+)
+
+// chosen returns the stories that -only or by chooses.
+func chosen(t *testing.T, by func(*story) bool) (some []*story) {
+	pattern, err := regexp.Compile(*only)
+	require.NoError(t, err)
+	for _, s := range stories() {
+		if *only == "" && by(s) || *only != "" && pattern.MatchString(s.name) {
+			some = append(some, s)
+		}
+	}
+	require.NotEmpty(t, some)
+	return some
+}
+
+// TestTable plays stories and prints the table.
+func TestTable(t *testing.T) {
+	if !testing.Verbose() {
+		t.Skip("make outages prints the table")
+	}
+	pattern, err := regexp.Compile("^(" + *who + ")$")
+	require.NoError(t, err)
+	var rows []row
+	for _, s := range chosen(t, func(s *story) bool { return s.main }) {
+		for _, c := range clients {
+			if pattern.MatchString(c.name) || c.name == plain.name && s.refuses {
+				rows = append(rows, row{story: s.name, client: c.name})
+			}
+		}
+	}
+	t.Run("play", func(t *testing.T) {
+		i := 0
+		for _, s := range chosen(t, func(s *story) bool { return s.main }) {
+			for _, c := range clients {
+				if i < len(rows) && rows[i].story == s.name && rows[i].client == c.name {
+					r := &rows[i]
+					i++
+					t.Run(s.name+"/"+c.name, func(t *testing.T) {
+						t.Parallel()
+						r.figures = played(t, s, c)
+					})
+				}
+			}
+		}
+	})
+	markdown(os.Stdout, rows)
+}
+
+var plays sync.Map // of a story and a client: a function that returns the figures
+
+// played returns the figures of a story with a client. It plays them once in a run of the tests.
+func played(t *testing.T, s *story, c client) figures {
+	once, _ := plays.LoadOrStore(s.name+" "+c.name, sync.OnceValue(func() (f figures) {
+		synctest.Test(t, func(*testing.T) { f = s.play(c) })
+		return f
+	}))
+	return once.(func() figures)()
+}
+
+// TestBounds judges aplomb beside the others. make test-rest judges some of the stories, and make soak all.
+func TestBounds(t *testing.T) {
+	for _, s := range chosen(t, func(s *story) bool { return soak.Size(s.ci, true) }) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for _, v := range s.judge(played(t, s, aplomb), func(c client) figures { return played(t, s, c) }) {
+				assert.LessOrEqual(t, v.got, v.most, v.bound)
+			}
+		})
+	}
+}
+
+// TestSabotage checks that each bound sees a client that breaks it.
+func TestSabotage(t *testing.T) {
+	refused := aplombWith("refused", policy.Rule{Concurrency: policy.Concurrency{Max: 20}})
+	seen := map[string]bool{}
+	for _, row := range []struct {
+		bound, story string
+		client
+	}{
+		{"lost", "open-2/503/10s", plain},
+		{"while down", "open-2/503/10s", re},
+		{"while down, closed", "closed-8-0ms/503/20s", off},
+		{"while down, as before", "restarts/200", re},
+		{"peak", "open-200/503/20s", off},
+		{"peak, told the same time", "together/429", retryable},
+		{"done", "open-200/503/20s", off},
+		{"back", "capacity-0.8-100T/503/5s", off},
+		{"goodput", "overload-2-1T", off},
+		{"attempts", "overload-2-1T", off},
+		{"as fast", "random-0.1-wait/500", late},
+		{"as fast beside", "beside-10/s", late},
+		{"nothing waits", "full/deadlines", refused},
+	} {
+		seen[row.bound] = true
+		t.Run(row.bound, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range stories() {
+				if s.name == row.story {
+					for _, v := range s.judge(played(t, s, row.client), func(c client) figures { return played(t, s, c) }) {
+						if v.bound == row.bound {
+							assert.Greater(t, v.got, v.most)
+							return
+						}
+					}
+				}
+			}
+			assert.Fail(t, "the bound was not asked")
+		})
+	}
+	for _, b := range bounds {
+		assert.True(t, seen[b.name], b.name)
+	}
+}
+
+// late waits for 40 s before its first retry.
+var late = client{"late", func(_ *story, base http.RoundTripper) http.RoundTripper {
+	when := rehttp.RetryAll(rehttp.RetryMaxRetries(5), rehttp.RetryStatusInterval(500, 600))
+	return rehttp.NewTransport(base, when, rehttp.ConstDelay(40*time.Second))
+}}
