@@ -31,7 +31,7 @@ var (
 		return c.StandardClient().Transport
 	}}
 	re = client{"rehttp", func(s *story, base http.RoundTripper) http.RoundTripper {
-		failed := func(a rehttp.Attempt) bool { return a.Error != nil && a.Request.Context().Err() == nil }
+		failed := func(a rehttp.Attempt) bool { return a.Error != nil } // it looks at the context itself
 		when := rehttp.RetryAny(rehttp.RetryStatuses(429), rehttp.RetryStatusInterval(500, 600), failed)
 		rt := rehttp.NewTransport(base, rehttp.RetryAll(rehttp.RetryMaxRetries(5), when), rehttp.ExpJitterDelay(time.Second, 32*time.Second))
 		rt.PerAttemptTimeout = s.rule.AttemptTimeout

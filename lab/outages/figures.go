@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -107,14 +108,30 @@ func percentile(of []time.Duration, p int) time.Duration {
 
 // A row of the table.
 type row struct {
-	story, client string
+	*story
+	client
 	figures
 }
 
-func markdown(out io.Writer, rows []row) {
-	_, _ = fmt.Fprintln(out, "| story | client | requests | lost | attempts | while down | usual per s | peak after | done after | back after | p99 | slowest |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+// heads are the columns behind the story and the client.
+var heads = []string{"requests", "lost", "attempts", "while down", "usual/s", "peak/s after", "done after", "back after", "p99", "slowest"}
+
+func markdown(out io.Writer, rows []*row) {
+	_, _ = fmt.Fprintf(out, "| story | client | %s |\n|---|---|%s\n", strings.Join(heads, " | "), strings.Repeat("--:|", len(heads)))
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(out, "| %s | %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.1f s | %.0f s | %.2f s | %.2f s |\n",
-			r.story, r.client, r.requests, r.lost, r.seen, r.down, r.usual, r.peak, r.done, r.back, r.p99, r.slowest)
+		_, _ = fmt.Fprintf(out, "| %s | %s | %.0f | %.0f | %.0f |", r.story.name, r.client.name, r.figures.requests, r.lost, r.seen)
+		for i, x := range []float64{r.down, r.usual, r.peak, r.done, r.back, r.p99, r.slowest} {
+			switch {
+			case math.IsInf(x, 1):
+				_, _ = fmt.Fprint(out, " never |")
+			case x == 0:
+				_, _ = fmt.Fprint(out, " |")
+			case i < 3:
+				_, _ = fmt.Fprintf(out, " %.0f |", x)
+			default:
+				_, _ = fmt.Fprintf(out, " %.2f s |", x)
+			}
+		}
+		_, _ = fmt.Fprintln(out)
 	}
 }

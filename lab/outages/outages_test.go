@@ -43,27 +43,20 @@ func TestTable(t *testing.T) {
 	}
 	pattern, err := regexp.Compile("^(" + *who + ")$")
 	require.NoError(t, err)
-	var rows []row
+	var rows []*row
 	for _, s := range chosen(t, func(s *story) bool { return s.main }) {
 		for _, c := range clients {
 			if pattern.MatchString(c.name) || c.name == plain.name && s.refuses {
-				rows = append(rows, row{story: s.name, client: c.name})
+				rows = append(rows, &row{story: s, client: c})
 			}
 		}
 	}
 	t.Run("play", func(t *testing.T) {
-		i := 0
-		for _, s := range chosen(t, func(s *story) bool { return s.main }) {
-			for _, c := range clients {
-				if i < len(rows) && rows[i].story == s.name && rows[i].client == c.name {
-					r := &rows[i]
-					i++
-					t.Run(s.name+"/"+c.name, func(t *testing.T) {
-						t.Parallel()
-						r.figures = played(t, s, c)
-					})
-				}
-			}
+		for _, r := range rows {
+			t.Run(r.story.name+"/"+r.client.name, func(t *testing.T) {
+				t.Parallel()
+				r.figures = played(t, r.story, r.client)
+			})
 		}
 	})
 	markdown(os.Stdout, rows)
@@ -86,7 +79,9 @@ func TestBounds(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			for _, v := range s.judge(played(t, s, aplomb), func(c client) figures { return played(t, s, c) }) {
-				assert.LessOrEqual(t, v.got, v.most, v.bound)
+				if t.Logf("%s: %.4g, at most %.4g", v.bound, v.got, v.most); v.got > v.most {
+					t.Fail()
+				}
 			}
 		})
 	}

@@ -57,11 +57,8 @@ func outages() (all []*story) {
 				for _, think := range []time.Duration{0, 100 * time.Millisecond} {
 					s := base
 					s.name = fmt.Sprintf("closed-%d-%dms/%s/%v", callers, think.Milliseconds(), how, d)
-					if s.callers, s.think, s.files = callers, think, 2500*callers; think > 0 {
-						s.files = 1000 * callers
-					}
-					if callers == 64 {
-						s.files /= 2
+					if s.callers, s.think, s.files = callers, think, map[int]int{8: 20000, 64: 80000}[callers]; think > 0 {
+						s.files = s.files * 2 / 5
 					}
 					all = append(all, &s)
 				}
@@ -136,7 +133,10 @@ func troubles() (all []*story) {
 // capacities are servers with four workers, which can take 400 requests per second.
 func capacities() (all []*story) {
 	const workers, most = 4, float64(4 * time.Second / job)
-	before := map[string]int{"capacity-0.8-1T/frozen/5s": 8026, "capacity-0.8-100T/frozen/5s": 31074, "capacity-0.8-100T/503/5s": 24261, "capacity-0.8-100T/refused/5s": 24123}
+	before := map[string]int{
+		"capacity-0.8-1T/frozen/5s": 8000, "capacity-0.8-100T/frozen/5s": 31000,
+		"capacity-0.8-100T/503/5s": 24200, "capacity-0.8-100T/refused/5s": 24100,
+	}
 	for _, n := range []int{1, 100} {
 		for _, load := range []float64{.5, .8} {
 			for _, how := range []string{"frozen", "503", "refused"} {
