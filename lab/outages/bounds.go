@@ -9,21 +9,12 @@ import (
 type bound struct {
 	name   string
 	of     func(*story) bool
-	figure func(figures) float64
+	figure figure
 	most   func(*story, peers) float64
 }
 
 // peers returns the figures of another client in the same story.
 type peers func(client) figures
-
-func lost(f figures) float64    { return f.lost }
-func seen(f figures) float64    { return f.seen }
-func down(f figures) float64    { return f.down }
-func peak(f figures) float64    { return f.peak }
-func done(f figures) float64    { return f.done }
-func back(f figures) float64    { return f.back }
-func p99(f figures) float64     { return f.p99 }
-func slowest(f figures) float64 { return f.slowest }
 
 // The kinds of stories.
 func (s *story) is(kinds ...string) bool {
@@ -52,24 +43,24 @@ var bounds = []bound{
 		if s.until-s.from >= time.Minute {
 			share = .01
 		}
-		switch least := of(off).lost; {
+		switch least := of(off)[lost]; {
 		case s.lossless:
 			return 0
 		case s.is("service"):
-			return least + share*float64(s.requests())
+			return least + share*float64(s.count())
 		default:
-			if least = min(least, of(retryable).lost); s.before > 0 {
+			if least = min(least, of(retryable)[lost]); s.before > 0 {
 				least = min(least, float64(s.before))
 			}
-			return least + share*float64(s.requests())
+			return least + share*float64(s.count())
 		}
 	}},
 	{"while down", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together", "service") && !s.long() }, down,
-		func(_ *story, of peers) float64 { return of(retryable).down }},
-	{"while down, closed", (*story).long, down, func(_ *story, of peers) float64 { return of(retryable).down/2 + 2 }},
-	{"while down, as before", is("restarts", "service"), down, func(_ *story, of peers) float64 { return 1.05*of(off).down + 2 }}, // back-offs are random
+		func(_ *story, of peers) float64 { return of(retryable)[down] }},
+	{"while down, closed", (*story).long, down, func(_ *story, of peers) float64 { return of(retryable)[down]/2 + 2 }},
+	{"while down, as off", is("restarts", "service"), down, func(_ *story, of peers) float64 { return 1.05*of(off)[down] + 2 }}, // back-offs are random
 	{"peak", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together") }, peak,
-		func(_ *story, of peers) float64 { return max(4*of(off).usual, 35) }},
+		func(_ *story, of peers) float64 { return max(4*of(off)[usual], 35) }},
 	{"peak, told the same time", is("together"), peak, func(*story, peers) float64 { return 100 }},
 	{"done", func(s *story) bool { return s.outage() || s.is("together") }, done, func(s *story, _ peers) float64 {
 		most := 12.
@@ -88,16 +79,16 @@ var bounds = []bound{
 			share = map[string]float64{"overload-1.2-100T": .91, "overload-2-100T": .88}[s.name]
 		}
 		p := of(plain)
-		return p.requests - share*(p.requests-p.lost)
+		return p[requests] - share*(p[requests]-p[lost])
 	}},
-	{"attempts", is("overload"), seen, func(s *story, _ peers) float64 {
+	{"attempts", is("overload"), attempts, func(s *story, _ peers) float64 {
 		if s.transports > 1 {
-			return 2 * float64(s.requests())
+			return 2 * float64(s.count())
 		}
-		return 1.5 * float64(s.requests())
+		return 1.5 * float64(s.count())
 	}},
-	{"as fast", is("random", "restarts"), p99, func(_ *story, of peers) float64 { return 1.5 * of(off).p99 }},
-	{"as fast beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off).slowest }},
+	{"no slower", is("random", "restarts"), p99, func(_ *story, of peers) float64 { return 1.5 * of(off)[p99] }},
+	{"no slower beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off)[slowest] }},
 	{"nothing waits", is("full"), slowest, func(s *story, _ peers) float64 { return s.latency.Seconds() }},
 }
 
@@ -111,7 +102,7 @@ type verdict struct {
 func (s *story) judge(f figures, of peers) (all []verdict) {
 	for _, b := range bounds {
 		if b.of(s) {
-			all = append(all, verdict{b.name, b.figure(f), b.most(s, of)})
+			all = append(all, verdict{b.name, f[b.figure], b.most(s, of)})
 		}
 	}
 	return all

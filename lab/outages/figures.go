@@ -9,31 +9,43 @@ import (
 	"time"
 )
 
-// The figures of a play. Times are in seconds.
-type figures struct {
-	requests, lost float64
-	seen, down     float64 // attempts at the server, and those of them while it was down
-	usual, peak    float64 // attempts per second before the outage, and the most after it
-	done           float64 // after the outage, until all requests from before its end are over
-	back           float64 // after the outage, until the 99th percentile of the time of a request is as before, or +Inf
-	p99, slowest   float64 // the time of a request
-}
+// A figure is one of those of a play. Times are in seconds.
+type figure int
 
-func (p *play) figures() figures {
-	f := figures{requests: float64(len(p.results)), seen: float64(p.server.seen), down: float64(p.server.down)}
+const (
+	requests figure = iota
+	lost
+	attempts // that reached the server
+	down     // of these, while the server was down
+	usual    // attempts per second before the outage
+	peak     // the most attempts in a second after it
+	done     // after the outage, until all requests from before its end are over
+	back     // after the outage, until the 99th percentile of the time of a request is as before, or +Inf
+	p99      // of the time of a request that is not lost
+	slowest  // of these requests
+	count
+)
+
+// heads stand above the figures in the table.
+var heads = [count]string{"requests", "lost", "attempts", "while down", "usual/s", "peak/s after", "done after", "back after", "p99", "slowest"}
+
+// figures are indexed by figure. They are 0 if the story has no outage to measure them.
+type figures [count]float64
+
+func (p *play) figures() (f figures) {
+	f[requests], f[attempts], f[down] = float64(len(p.results)), float64(p.server.seen), float64(p.server.down)
 	var took []time.Duration
 	for _, r := range p.results {
-		if !r.ok {
-			f.lost++
-			continue
+		if r.ok {
+			took = append(took, r.took)
 		}
-		took = append(took, r.took)
 	}
-	f.p99, f.slowest = percentile(took, 99).Seconds(), percentile(took, 100).Seconds()
+	f[lost] = f[requests] - float64(len(took))
+	f[p99], f[slowest] = percentile(took, 99).Seconds(), percentile(took, 100).Seconds()
 	if p.until > 0 && p.every == 0 {
-		f.usual = mean(p.server.arrivals[:p.from/step], 50) * float64(time.Second/step)
-		f.peak = busiest(p.server.arrivals[min(len(p.server.arrivals), int(p.until/step)):])
-		f.done, f.back = p.done().Seconds(), p.back()
+		f[usual] = mean(p.server.arrivals[:p.from/step], 50) * float64(time.Second/step)
+		f[peak] = busiest(p.server.arrivals[min(len(p.server.arrivals), int(p.until/step)):])
+		f[done], f[back] = p.done().Seconds(), p.back()
 	}
 	return f
 }
@@ -113,20 +125,17 @@ type row struct {
 	figures
 }
 
-// heads are the columns behind the story and the client.
-var heads = []string{"requests", "lost", "attempts", "while down", "usual/s", "peak/s after", "done after", "back after", "p99", "slowest"}
-
 func markdown(out io.Writer, rows []*row) {
-	_, _ = fmt.Fprintf(out, "| story | client | %s |\n|---|---|%s\n", strings.Join(heads, " | "), strings.Repeat("--:|", len(heads)))
+	_, _ = fmt.Fprintf(out, "| story | client | %s |\n|---|---|%s\n", strings.Join(heads[:], " | "), strings.Repeat("--:|", len(heads)))
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(out, "| %s | %s | %.0f | %.0f | %.0f |", r.story.name, r.client.name, r.figures.requests, r.lost, r.seen)
-		for i, x := range []float64{r.down, r.usual, r.peak, r.done, r.back, r.p99, r.slowest} {
+		_, _ = fmt.Fprintf(out, "| %s | %s |", r.story.name, r.client.name)
+		for i, x := range r.figures {
 			switch {
 			case math.IsInf(x, 1):
 				_, _ = fmt.Fprint(out, " never |")
-			case x == 0:
+			case x == 0 && figure(i) > lost:
 				_, _ = fmt.Fprint(out, " |")
-			case i < 3:
+			case figure(i) < done:
 				_, _ = fmt.Fprintf(out, " %.0f |", x)
 			default:
 				_, _ = fmt.Fprintf(out, " %.2f s |", x)

@@ -3,14 +3,15 @@ package outages
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/dice"
 	"github.com/aplomb-go/aplomb/lab/storm/literature"
 )
 
@@ -42,18 +43,18 @@ type server struct {
 	*story
 	began time.Time
 
-	mu       sync.Mutex // guards the following
-	dice     *rand.Rand
+	mu       sync.Mutex      // guards the following
 	free     []time.Duration // when each worker will be free
 	seen     int
-	down     int   // of these, while the server was down
-	arrivals []int // of each step
+	down     int               // of these, while the server was down
+	arrivals []int             // of each step
+	tries    map[uint64]uint64 // of each request, if some fail at random
 }
 
 const step = 100 * time.Millisecond
 
 func newServer(s *story) *server {
-	return &server{story: s, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)), free: make([]time.Duration, s.workers)}
+	return &server{story: s, began: time.Now(), free: make([]time.Duration, s.workers), tries: map[uint64]uint64{}}
 }
 
 // A fate is the end of an attempt.
@@ -68,7 +69,7 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		_ = req.Body.Close()
 	}
-	f := s.arrive(req.URL.Path)
+	f := s.arrive(req)
 	if err := literature.Pause(req, f.after); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func (s *server) arrive(path string) fate {
+func (s *server) arrive(req *http.Request) fate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := time.Since(s.began)
@@ -98,12 +99,19 @@ func (s *server) arrive(path string) fate {
 		}
 	}
 	switch latency := max(s.latency, ordinary); {
-	case path == "/bad", s.share > 0 && s.dice.Float64() < s.share:
+	case req.URL.Path == "/bad", s.share > 0 && s.unlucky(req):
 		return fate{latency, http.StatusServiceUnavailable, s.wait}
 	case s.workers == 0:
 		return fate{latency, http.StatusOK, ""}
 	}
 	return s.work(at)
+}
+
+// unlucky draws whether an attempt fails. The same tries of the same requests fail for each client.
+func (s *server) unlucky(req *http.Request) bool {
+	id, _ := strconv.ParseUint(req.Header.Get("Request-Id"), 10, 64)
+	s.tries[id]++
+	return dice.Roll(id, s.tries[id]).Float64() < s.share
 }
 
 // fail returns the fate of an attempt while the server is down.

@@ -19,21 +19,17 @@ var shown = []string{
 	"overload-1.2-1T", "overload-2-1T", "overload-1.2-100T", "overload-2-100T", "together/429", "beside-10/s",
 }
 
-// judged are the stories that are judged when not all of them are.
-var judged = []string{
+// short are the stories that make test-rest judges.
+var short = []string{
 	"closed-8-0ms/503/20s", "closed-8-100ms/refused/1m0s", "open-2/503/10s", "open-2/silent/10s", "open-200/503/20s", "open-200/silent/10s",
 	"slow-200/503/10s", "deadline30-20/503/20s", "single-shots/503/20s", "service-200/503/100ms", "service-64/503/500ms",
 	"random-0.1-wait/500", "random-0.3/20", "restarts/200", "restarts/closed-8", "capacity-0.8-100T/503/5s", "overload-2-1T", "overload-1.2-100T",
-	"together/429", "together/503", "beside-10/s", "full/quiet", "full/bursts", "full/deadlines",
+	"together/429", "together/503", "beside-10/s", "full/quiet", "full/bursts", "full/deadlines", "full/slow",
 }
 
 // stories returns all stories.
 func stories() []*story {
-	all := slices.Concat(outages(), variants(), troubles(), capacities(), healthy())
-	for _, s := range all {
-		s.main, s.ci = slices.Contains(shown, s.name), slices.Contains(judged, s.name)
-	}
-	return all
+	return slices.Concat(outages(), variants(), troubles(), capacities(), healthy())
 }
 
 // outage makes the trouble of an outage. The part of how behind a hyphen is for its name.
@@ -167,6 +163,7 @@ func healthy() []*story {
 				return time.Duration(min(i, 1))*12*time.Second + time.Duration(i)*time.Second/300
 			}}),
 		limit("deadlines", policy.Concurrency{Max: 200}, story{latency: 200 * time.Millisecond, deadline: time.Second, rate: 290, during: 20 * time.Second}),
+		limit("slow", policy.Concurrency{Max: 500}, story{latency: 10 * time.Second, deadline: time.Minute, rate: 10, during: 2 * time.Minute}),
 		limit("bursts", policy.Concurrency{Max: 50, FailFast: policy.On}, story{latency: 100 * time.Millisecond, rate: 40, during: 20 * time.Second,
 			when: func(i int) time.Duration { return time.Duration(i/40) * 10 * time.Second }}),
 	}

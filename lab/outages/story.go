@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,13 +38,11 @@ type story struct {
 
 	// the judgement
 	lossless bool // aplomb loses no request
-	before   int  // it lost so many when it refused retries without a budget, if that was the best
-	main     bool // make outages plays the story
-	ci       bool // make test-rest judges the story
+	before   int  // so many were lost when a retry without a budget was refused, if no other client loses less
 }
 
-// requests returns how many requests are counted.
-func (s *story) requests() int {
+// count returns how many requests are counted.
+func (s *story) count() int {
 	if s.callers > 0 {
 		return s.files
 	}
@@ -93,7 +92,7 @@ func (p *play) closed() {
 	for range p.callers {
 		p.all.Go(func() {
 			for range files {
-				p.request(p.clients[0], http.MethodPut, "/file")
+				p.request(p.clients[0], http.MethodPut, "/file", 0)
 				time.Sleep(p.think)
 			}
 		})
@@ -107,11 +106,11 @@ func (p *play) open(rate float64, path string, when func(int) time.Duration) {
 	}
 	for i := range int(rate * p.during.Seconds()) {
 		time.Sleep(when(i) - time.Since(p.server.began))
-		p.all.Go(func() { p.request(p.clients[i%len(p.clients)], http.MethodGet, path) })
+		p.all.Go(func() { p.request(p.clients[i%len(p.clients)], http.MethodGet, path, i) })
 	}
 }
 
-func (p *play) request(c http.RoundTripper, method, path string) {
+func (p *play) request(c http.RoundTripper, method, path string, i int) {
 	began := time.Since(p.server.began)
 	ctx := context.Background()
 	if p.deadline > 0 {
@@ -127,6 +126,7 @@ func (p *play) request(c http.RoundTripper, method, path string) {
 	if err != nil {
 		panic(err) // the methods and paths are this program's
 	}
+	req.Header.Set("Request-Id", strconv.Itoa(i))
 	resp, err := c.RoundTrip(req)
 	if err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
