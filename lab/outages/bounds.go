@@ -39,28 +39,27 @@ func (s *story) long() bool { return s.outage() && s.callers > 0 && s.until-s.fr
 // bounds are asked of aplomb. If two of them exclude each other in a story, the earlier one comes first.
 var bounds = []bound{
 	{"lost", func(s *story) bool { return !s.refuses }, lost, func(s *story, of peers) float64 {
-		share := .002
+		if s.lossless {
+			return 0
+		}
+		least, share := of(off)[lost], .002
+		if !s.is("service") {
+			least = min(least, of(retryable)[lost])
+		}
+		if s.before > 0 {
+			least = min(least, float64(s.before))
+		}
 		if s.until-s.from >= time.Minute {
 			share = .01
 		}
-		switch least := of(off)[lost]; {
-		case s.lossless:
-			return 0
-		case s.is("service"):
-			return least + share*float64(s.count())
-		default:
-			if least = min(least, of(retryable)[lost]); s.before > 0 {
-				least = min(least, float64(s.before))
-			}
-			return least + share*float64(s.count())
-		}
+		return least + share*float64(s.count())
 	}},
 	{"while down", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together", "service") && !s.long() }, down,
 		func(_ *story, of peers) float64 { return of(retryable)[down] }},
 	{"while down, closed", (*story).long, down, func(_ *story, of peers) float64 { return of(retryable)[down]/2 + 2 }},
 	{"while down, as off", is("restarts", "service"), down, func(_ *story, of peers) float64 { return 1.05*of(off)[down] + 2 }}, // back-offs are random
 	{"peak", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together") }, peak,
-		func(_ *story, of peers) float64 { return max(4*of(off)[usual], 35) }},
+		func(s *story, _ peers) float64 { return max(4*s.usual(), 35) }},
 	{"peak, told the same time", is("together"), peak, func(*story, peers) float64 { return 100 }},
 	{"done", func(s *story) bool { return s.outage() || s.is("together") }, done, func(s *story, _ peers) float64 {
 		most := 12.
@@ -87,7 +86,7 @@ var bounds = []bound{
 		}
 		return 1.5 * float64(s.count())
 	}},
-	{"no slower", is("random", "restarts"), p99, func(_ *story, of peers) float64 { return 1.5 * of(off)[p99] }},
+	{"no slower", is("random", "restarts"), mean, func(_ *story, of peers) float64 { return 1.2 * of(off)[mean] }},
 	{"no slower beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off)[slowest] }},
 	{"nothing waits", is("full"), slowest, func(s *story, _ peers) float64 { return s.latency.Seconds() }},
 }

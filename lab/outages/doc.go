@@ -17,15 +17,15 @@
 //	single-shots     400 GETs fail at the end of the load, and no other follows
 //	random           some of the responses are 503
 //	restarts         the server refuses connections for 0.5 s of every 3 s
-//	capacity-0.8-9T  80 % of the server's capacity, over 9 Transports; it works for clients who have gone, too
-//	overload-1.2-9T  120 % of the capacity; the server refuses what would wait for more than 0.2 s
+//	capacity-0.8-1T  80 % of the capacity of a server that also works for clients who have gone, over one Transport
+//	overload-1.2-1T  120 % of the capacity, over one Transport; the server refuses what would wait for more than 0.2 s
 //	together         700 requests are told to come back at the same time
 //	beside           100/s to /good with 1 % failures, while all requests to /bad fail
 //	full             a healthy server, and a limit on the requests in flight that is never reached
 //
 // The names of the troubles:
 //
-//	503      the server answers 503; with /wait it also sends Retry-After: 2
+//	503      the server answers 503; as 503-wait it also sends Retry-After: 2
 //	429      the server answers 429, and says when that ends
 //	refused  the server takes no connection
 //	silent   the server answers nothing, and attempts have a timeout of 1 s

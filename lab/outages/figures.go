@@ -17,47 +17,36 @@ const (
 	lost
 	attempts // that reached the server
 	down     // of these, while the server was down
-	usual    // attempts per second before the outage
-	peak     // the most attempts in a second after it
+	peak     // the most attempts in a second after the outage
 	done     // after the outage, until all requests from before its end are over
 	back     // after the outage, until the 99th percentile of the time of a request is as before, or +Inf
-	p99      // of the time of a request that is not lost
-	slowest  // of these requests
+	mean     // time of the requests that are not lost
+	slowest  // of them
 	count
 )
 
 // heads stand above the figures in the table.
-var heads = [count]string{"requests", "lost", "attempts", "while down", "usual/s", "peak/s after", "done after", "back after", "p99", "slowest"}
+var heads = [count]string{"requests", "lost", "attempts", "while down", "peak/s after", "done after", "back after", "mean", "slowest"}
 
 // figures are indexed by figure. They are 0 if the story has no outage to measure them.
 type figures [count]float64
 
 func (p *play) figures() (f figures) {
 	f[requests], f[attempts], f[down] = float64(len(p.results)), float64(p.server.seen), float64(p.server.down)
-	var took []time.Duration
 	for _, r := range p.results {
-		if r.ok {
-			took = append(took, r.took)
+		if !r.ok {
+			f[lost]++
+			continue
 		}
+		f[mean] += r.took.Seconds()
+		f[slowest] = max(f[slowest], r.took.Seconds())
 	}
-	f[lost] = f[requests] - float64(len(took))
-	f[p99], f[slowest] = percentile(took, 99).Seconds(), percentile(took, 100).Seconds()
+	f[mean] /= max(1, f[requests]-f[lost])
 	if p.until > 0 && p.every == 0 {
-		f[usual] = mean(p.server.arrivals[:p.from/step], 50) * float64(time.Second/step)
 		f[peak] = busiest(p.server.arrivals[min(len(p.server.arrivals), int(p.until/step)):])
 		f[done], f[back] = p.done().Seconds(), p.back()
 	}
 	return f
-}
-
-// mean returns the mean of the last n numbers.
-func mean(of []int, n int) float64 {
-	sum := 0
-	of = of[max(0, len(of)-n):]
-	for _, x := range of {
-		sum += x
-	}
-	return float64(sum) / max(1, float64(len(of)))
 }
 
 // busiest returns the most arrivals in any second.
@@ -97,10 +86,10 @@ func (p *play) back() float64 {
 			before = append(before, r.took)
 		}
 	}
-	usual, back, last := percentile(before, 99), 0, 0
+	usual, back, last := p99(before), 0, 0
 	for i, took := range seconds {
 		last = max(last, i)
-		if percentile(took, 99) > 2*usual+50*time.Millisecond {
+		if p99(took) > 2*usual+50*time.Millisecond {
 			back = max(back, i+1)
 		}
 	}
@@ -110,12 +99,13 @@ func (p *play) back() float64 {
 	return float64(back)
 }
 
-func percentile(of []time.Duration, p int) time.Duration {
+// p99 returns the 99th percentile.
+func p99(of []time.Duration) time.Duration {
 	if len(of) == 0 {
 		return 0
 	}
 	slices.Sort(of)
-	return of[min(len(of)-1, len(of)*p/100)]
+	return of[len(of)*99/100]
 }
 
 // A row of the table.

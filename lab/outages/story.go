@@ -49,6 +49,14 @@ func (s *story) count() int {
 	return int(s.rate * s.during.Seconds())
 }
 
+// usual returns how many requests begin in a second when nothing is wrong.
+func (s *story) usual() float64 {
+	if s.callers > 0 {
+		return float64(s.callers) / (s.think + max(s.latency, ordinary)).Seconds()
+	}
+	return s.rate
+}
+
 // A result is the end of a request.
 type result struct {
 	began, took time.Duration
