@@ -139,8 +139,8 @@ browser: ## install headless Chromium with apt-get, for the test of the debug pa
 redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet
 	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
 
-outages: ## outages in virtual time, over aplomb and over others, 60 s, as Markdown (ONLY: a regular expression of stories, CLIENTS)
-	@$(GO) -C lab test -count 1 -run '^TestTable$$' -v ./outages -only '$(ONLY)' -clients '$(or $(CLIENTS),aplomb|off|retryablehttp|rehttp)' | grep -v '^ *\(===\|---\|ok\|PASS\)'
+outages: ## outages in virtual time, over aplomb and over others, 60 s, as Markdown (ONLY, CLIENTS: regular expressions of stories and clients)
+	@$(GO) -C lab test -count 1 -run '^TestTable$$' -v ./outages -only '$(ONLY)' $(if $(CLIENTS),-clients '$(CLIENTS)') | grep -v '^ *\(===\|---\|ok\|PASS\)'
 
 storm: ## the experiment about retry storms, 110 s, with a picture
 	@$(GO) -C lab run ./storm

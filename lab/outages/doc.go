@@ -5,7 +5,7 @@
 //	make outages                                    # the main stories as a Markdown table
 //	make outages ONLY='closed-8|open-200/503/20s'   # the stories whose names match; all with ONLY=.
 //	make outages ONLY=open-200/503 CLIENTS=aplomb
-//	go -C lab test ./outages -only open-200/503     # judge these stories
+//	go -C lab test ./outages -only open-200/503     # judge aplomb in these stories; -v shows each figure
 //
 // A story is a server, its trouble and a load. The names of the loads:
 //

@@ -32,10 +32,10 @@ func (x trouble) lasts(at time.Duration) bool {
 }
 
 const (
-	job      = 10 * time.Millisecond // the work of a worker for a request
-	refusal  = time.Millisecond      // and for a refusal
-	longest  = 200 * time.Millisecond
-	ordinary = 20 * time.Millisecond // the latency of a server with no given latency
+	ordinary = 20 * time.Millisecond  // the latency of a server for which a story names none
+	job      = 10 * time.Millisecond  // of a worker
+	refusal  = time.Millisecond       // the time that it takes from a worker
+	longest  = 200 * time.Millisecond // in the queue of a server that refuses
 )
 
 // A server plays the server of a story. It has a latency, or workers and a queue.
