@@ -39,15 +39,16 @@ func (s *story) long() bool { return s.outage() && s.callers > 0 && s.until-s.fr
 // bounds are asked of aplomb. If two of them exclude each other in a story, the earlier one comes first.
 var bounds = []bound{
 	{"lost", func(s *story) bool { return !s.refuses }, lost, func(s *story, of peers) float64 {
-		if s.lossless {
+		least, share := 0., .002
+		switch {
+		case s.lossless:
 			return 0
-		}
-		least, share := of(off)[lost], .002
-		if !s.is("service") {
-			least = min(least, of(retryable)[lost])
-		}
-		if s.before > 0 {
-			least = min(least, float64(s.before))
+		case s.before > 0: // the others are never back
+			least = float64(s.before)
+		case s.is("service"):
+			least = of(off)[lost]
+		default:
+			least = min(of(off)[lost], of(retryable)[lost])
 		}
 		if s.until-s.from >= time.Minute {
 			share = .01
@@ -89,20 +90,4 @@ var bounds = []bound{
 	{"no slower", is("random", "restarts"), mean, func(_ *story, of peers) float64 { return 1.2 * of(off)[mean] }},
 	{"no slower beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off)[slowest] }},
 	{"nothing waits", is("full"), slowest, func(s *story, _ peers) float64 { return s.latency.Seconds() }},
-}
-
-// A verdict is a bound of a story, and the figure of the client that is judged.
-type verdict struct {
-	bound     string
-	got, most float64
-}
-
-// judge compares a client with the bounds that are asked in the story.
-func (s *story) judge(f figures, of peers) (all []verdict) {
-	for _, b := range bounds {
-		if b.of(s) {
-			all = append(all, verdict{b.name, f[b.figure], b.most(s, of)})
-		}
-	}
-	return all
 }

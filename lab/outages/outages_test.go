@@ -76,9 +76,9 @@ func played(t *testing.T, s *story, c client) figures {
 	return once.(func() figures)()
 }
 
-// judged plays a story with a client and with its peers, and judges the client.
-func judged(t *testing.T, s *story, c client) []verdict {
-	return s.judge(played(t, s, c), func(c client) figures { return played(t, s, c) })
+// peersIn returns the figures of the others in a story.
+func peersIn(t *testing.T, s *story) peers {
+	return func(c client) figures { return played(t, s, c) }
 }
 
 // TestBounds judges aplomb beside the others. make test-rest judges some of the stories, and make soak all.
@@ -86,12 +86,15 @@ func TestBounds(t *testing.T) {
 	for _, s := range chosen(t, soak.Size(short, nil)) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			for _, v := range judged(t, s, aplomb) {
-				say := t.Logf
-				if v.got > v.most {
+			for _, b := range bounds {
+				if !b.of(s) {
+					continue
+				}
+				got, most, say := played(t, s, aplomb)[b.figure], b.most(s, peersIn(t, s)), t.Logf
+				if got > most {
 					say = t.Errorf
 				}
-				say("%s, %s: %.4g, asked at most %.4g", s.name, v.bound, v.got, v.most)
+				say("%s, %s: %.4g, asked at most %.4g", s.name, b.name, got, most)
 			}
 		})
 	}
@@ -112,7 +115,7 @@ func TestSabotage(t *testing.T) {
 		{"peak", "open-200/503/20s", off},
 		{"peak, told the same time", "together/429", retryable},
 		{"done", "open-200/503/20s", off},
-		{"back", "capacity-0.8-100T/503/5s", off},
+		{"back", "capacity-0.8-100T/503/5s", retryable},
 		{"goodput", "overload-2-1T", off},
 		{"attempts", "overload-2-1T", off},
 		{"no slower", "random-0.1-wait/500", late},
@@ -124,9 +127,9 @@ func TestSabotage(t *testing.T) {
 			t.Parallel()
 			all := stories()
 			s := all[slices.IndexFunc(all, func(s *story) bool { return s.name == row.story })]
-			verdicts := judged(t, s, row.client)
-			i := slices.IndexFunc(verdicts, func(v verdict) bool { return v.bound == row.bound })
-			assert.Greater(t, verdicts[i].got, verdicts[i].most)
+			b := bounds[slices.IndexFunc(bounds, func(b bound) bool { return b.name == row.bound })]
+			require.True(t, b.of(s))
+			assert.Greater(t, played(t, s, row.client)[b.figure], b.most(s, peersIn(t, s)))
 		})
 	}
 	for _, b := range bounds {

@@ -38,7 +38,7 @@ type story struct {
 
 	// the judgement
 	lossless bool // aplomb loses no request
-	before   int  // so many were lost when a retry without a budget was refused, if no other client loses less
+	before   int  // so many were lost when the budget refused retries, if the others lose more
 }
 
 // count returns how many requests are counted.
