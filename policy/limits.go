@@ -34,20 +34,21 @@ type RateLimit struct {
 
 // A RetryBudget bounds the retries and hedges to one host over time:
 //
-//	retries in a window ≤ Ratio × requests in it + MinPerSecond × its length + Burst
+//	retries in a window ≤ Ratio × requests in it + MinPerSecond × its length
+//		+ 3 × retries that succeed in it, while others wait + 10 s of MinPerSecond, at least 1
 //
-// Without a budget, a client that sends everything up to six times makes an outage
-// six times worse. The budget is asked last, for a retry that would otherwise
-// happen.
+// Those whose attempts failed before the end of an outage do not count. Without a budget, a client that sends everything up to six
+// times makes an outage six times worse.
 //
-// If 20 retries in a row have failed and no attempt has succeeded meanwhile, retries do not
-// help, and the budget rests. Then 50 requests earn a retry, and so does a minute, and one can
-// be saved up. If Ratio or MinPerSecond is less than that, it stays. The first success of any
-// attempt ends the rest. A 429, or a 503 that names a wait, is no success. To a first attempt it
-// is no failure either.
+// The budget withholds attempts, and not requests. A retry that may not go yet waits for as long as its own schedule
+// would have gone on: for the back-offs of its remaining attempts, and for the time that these would have taken. It ends a little
+// before its deadline and MaxElapsedTime. Then its caller gets what the last attempt got.
 //
-// A retry after a wait that the server named belongs to the window in which it will be sent. If the
-// budget has nothing left then, the caller gets the refusal at once.
+// While the host is down ([CircuitBreaker] says what that means), new requests make their first attempt and find out whether it is back. If
+// there are none, one of the retries that wait goes now and then. After the first success those who wait come back gradually.
+//
+// A 429 is no failure of the host. It counts for the requests with the same ThrottleKey, which have a line of their own. So have
+// the requests to a path that always fails.
 //
 // A zero field inherits.
 type RetryBudget struct {
@@ -59,9 +60,18 @@ type RetryBudget struct {
 	// MinPerSecond is how many retries each second earns, so that a quiet client
 	// keeps all of its retries. Default 3. Off: none.
 	MinPerSecond float64
-	// Burst is how many retries can be saved up, and so go at once. Default: what 10 s of
-	// MinPerSecond earn, or 10 if MinPerSecond is off, and at least 1.
-	Burst float64
+}
+
+// A CircuitBreaker withholds first attempts from a host that is down, as the RetryBudget withholds retries. A host is
+// down after ten failures in a row, over a second or more: responses of 500 and above but 501, 505 and 511, and errors
+// of the network. While it is down, one request at a time finds out whether it is back, first after a second, and later
+// every five seconds. The others wait for as long as the rule's back-offs would take, and at most until their deadline. After the
+// first success they come back gradually. A zero field inherits.
+type CircuitBreaker struct {
+	// Enabled turns the circuit breaker on, or off below a rule that turned it on.
+	Enabled Switch
+	// FailFast makes requests fail at once while the host is down, their retries included. By default they wait.
+	FailFast Switch
 }
 
 // A Concurrency limits the requests in flight to one host, from the
@@ -122,16 +132,14 @@ func (b RetryBudget) check(bad *faults) {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"RetryBudget.Ratio", b.Ratio}, {"RetryBudget.MinPerSecond", b.MinPerSecond}, {"RetryBudget.Burst", b.Burst}} {
+	}{{"RetryBudget.Ratio", b.Ratio}, {"RetryBudget.MinPerSecond", b.MinPerSecond}} {
 		switch {
 		case math.IsNaN(f.value) || math.IsInf(f.value, 0):
 			bad.add(f.name, f.value, "is not a number of retries")
 		case f.value > 1e6:
 			bad.add(f.name, f.value, "is more than a million retries")
-		case f.name != "RetryBudget.Burst":
+		default:
 			checkOff(bad, f.name, f.value)
-		case f.value < 0:
-			bad.add(f.name, f.value, "is negative; Enabled: policy.Off turns the budget off")
 		}
 	}
 	if b.Ratio > 1 && b.Ratio <= 1e6 {
@@ -141,6 +149,11 @@ func (b RetryBudget) check(bad *faults) {
 		bad.add("RetryBudget", nil, "would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
 	}
 	checkSwitch(bad, "RetryBudget.Enabled", b.Enabled)
+}
+
+func (g CircuitBreaker) check(bad *faults) {
+	checkSwitch(bad, "CircuitBreaker.Enabled", g.Enabled)
+	checkSwitch(bad, "CircuitBreaker.FailFast", g.FailFast)
 }
 
 func (g Concurrency) check(bad *faults) {

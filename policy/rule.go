@@ -163,6 +163,9 @@ type Rule struct {
 	// cost above a quota takes all of it. Cost must be safe for concurrent use.
 	Cost func(*http.Request) int
 
+	// CircuitBreaker withholds first attempts from a host that is down.
+	// Default: off.
+	CircuitBreaker CircuitBreaker
 	// Concurrency limits the requests in flight to one host.
 	// Default off.
 	Concurrency Concurrency

@@ -50,6 +50,7 @@ func (r Rule) Validate() error {
 	r.RetryBudget.check(&bad)
 	checkSwitch(&bad, "ShareRetryAfter", r.ShareRetryAfter)
 	checkSwitch(&bad, "QuotaPacing", r.QuotaPacing)
+	r.CircuitBreaker.check(&bad)
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
 	checkOff(&bad, "ReplayBuffer", r.ReplayBuffer)

@@ -82,7 +82,7 @@ func (c *call) isLight() bool {
 		}
 	}
 	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsFirst()) && (c.options == nil || !c.options.trace.hasHooks()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && (!c.Rule.Limited || c.Registry.Fleet == nil)
+		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && !(c.Rule.Breaker && c.State.Failing()) && (!c.Rule.Limited || c.Registry.Fleet == nil)
 }
 
 // logsFirst is like logsAttempts, before anything is sent. It closes the request's body if the handler panics.
@@ -131,7 +131,7 @@ func (c *call) tryLight() (*http.Response, error) {
 				c.State.Protocol.Store(major)
 			}
 			if made != nil {
-				made.Failures.Succeeded()
+				c.Succeeded()
 				route.NoteGood(&c.Request, &o)
 			}
 			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)

@@ -135,6 +135,7 @@ type facts struct {
 	class       classify.Class
 	gone        Reason // why the caller's context has ended, if there is no final response; empty: it has not
 	nested      bool   // a Transport below gave up
+	down        bool   // the host is, and the rule says that requests fail then
 	misdirected bool   // the server wants the request over another connection, and there is none
 	idempotent  bool   // only asked if the class is Ambiguous
 	replayable  bool   // the body can be produced again, as far as is known
@@ -157,6 +158,12 @@ type facts struct {
 // maxJitter bounds the jitter that is added to a wait that a server asked for. Without
 // jitter all clients that were told "in 10 s" would return in the same instant.
 const maxJitter = time.Second
+
+// silentAfter is the retry up to whose back-off the wait after a timeout is random.
+const silentAfter = 3
+
+// leastWait is the least wait that a server's word may name.
+const leastWait = 100 * time.Millisecond
 
 // resumeJitter bounds the random wait before a continuation after progress. A proxy
 // that restarts cuts all its downloads at the same instant.
@@ -186,6 +193,8 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonMaxAttempts, 0
 	case f.backoff < 0:
 		return ReasonMaxAttempts, 0
+	case f.down:
+		return ReasonCircuitOpen, 0
 	}
 	if f.maxRetryAfter >= 0 && f.retryAfter > f.maxRetryAfter {
 		return ReasonThrottled, 0
@@ -196,6 +205,10 @@ func decide(f facts) (Reason, time.Duration) {
 		backoff += time.Duration(f.u * float64(min(f.silence-backoff, max(f.left()-backoff, 0)/2)))
 	}
 	wait := max(backoff, asked)
+	if asked > 0 && f.sent == 1 {
+		asked = max(asked, leastWait) // the server's word replaces the formula's
+		wait = asked
+	}
 	start := max(wait, f.turn)
 	switch {
 	case f.deadline && start >= f.room:

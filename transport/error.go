@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -102,6 +103,9 @@ type Error struct {
 	// Offset is the number of good bytes of a body that was cut, counted from the beginning of the
 	// representation. A new request for the rest begins there. It is 0 for other errors.
 	Offset int64
+	// Header is that of the last response, if the request waited in vain for its next attempt and the body of the response was
+	// too long to be kept meanwhile. Otherwise it is nil.
+	Header http.Header
 	// Err is the error of the last attempt or of the body. It is nil if the Reason says everything.
 	Err error
 

@@ -4,11 +4,13 @@ package transport
 
 import (
 	"cmp"
+	"net/http"
 	"runtime"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -102,7 +104,7 @@ func (c *call) hedgeDelay() time.Duration {
 func (r *race) launch() {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if r.first.state != underWay || r.Ctx.Err() != nil || !r.permit.ReserveRetry(&r.Request, time.Now(), 0, nil) {
+	if r.first.state != underWay || r.Ctx.Err() != nil || !r.permit.TryLine(&r.Request, line.Place{Sent: 1, Scope: r.LineScope(http.StatusOK)}) {
 		return
 	}
 	defer r.permit.Cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
@@ -281,6 +283,7 @@ func (r *race) abandon(a *racer) attempt.Outcome {
 	r.turn <- struct{}{}
 	over := a.state >= ended
 	a.state = abandoned
+	a.permit.Over(&r.Request)
 	<-r.turn
 	a.out.Ctx.Abandon()
 	if over {

@@ -25,6 +25,7 @@ import (
 type retrier struct {
 	call
 	series
+	schedule
 
 	last     attempt.Outcome // at hand
 	permit   limit.Permit    // of the attempt at hand, and from the decision on that of the next
@@ -137,21 +138,41 @@ func (x *retrier) loop() (*http.Response, error) {
 		if x.last.Status() == http.StatusExpectationFailed {
 			x.DropExpect()
 		}
-		left := x.discard(&d)
-		x.last.Resp = nil
-		if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
-			return nil, x.refuse(&limit.Rejection{Err: err})
+		if resp, err, ends := x.between(&d); ends {
+			return resp, err
 		}
-		if !d.getsBody {
-			continue
+	}
+}
+
+// between discards the response at hand, waits, and gets the body of the next attempt. If there will be none, it returns what the
+// caller gets.
+func (x *retrier) between(d *decision) (resp *http.Response, err error, ends bool) {
+	status, header, kept := x.last.Status(), http.Header(nil), x.discard(d)
+	if kept.Response == nil && x.last.Resp != nil {
+		header = x.last.Resp.Header
+	}
+	x.last.Resp = nil
+	defer func() { kept.End(resp != nil) }()
+	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
+		return nil, x.refuse(&limit.Rejection{Err: err}), true
+	}
+	if x.sent > 0 {
+		if no := x.awaitTurn(d, status); no != nil {
+			resp, err = x.endInLine(kept.Response, d, header, no)
+			return resp, err, true
 		}
-		switch why := x.body.GetBody(x.Ctx); why {
-		case nil:
-		case replay.ErrEnded:
-			return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)})
-		default:
-			return x.endWithoutBody(left, &d, why)
-		}
+	}
+	if !d.getsBody {
+		return nil, nil, false
+	}
+	switch why := x.body.GetBody(x.Ctx); why {
+	case nil:
+		return nil, nil, false
+	case replay.ErrEnded:
+		return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
+	default:
+		resp, err = x.endWithoutBody(kept.Response, d, why)
+		return resp, err, true
 	}
 }
 
@@ -165,6 +186,11 @@ func (x *retrier) admit() *limit.Rejection {
 		latest = instant.After(x.start, limit)
 	}
 	x.planner.Refresh()
+	if x.Rule.Breaker && x.sent == 0 && x.Ctx.Err() == nil {
+		if no := x.awaitTurn(nil, 0); no != nil {
+			return no
+		}
+	}
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
 		if no := x.permit.Acquire(&x.Request, latest); no != nil {
 			return no
@@ -292,8 +318,6 @@ func (x *retrier) judge(d *decision) {
 	switch x.report.until = (time.Time{}); d.reason {
 	case ReasonThrottled, ReasonRateLimit:
 		x.report.until = d.at.Add(max(d.retryAfter, f.turn))
-	case ReasonRetryBudget:
-		x.report.until = x.NextRetry()
 	}
 	if d.reason == ReasonRetry && a.Kind == attempt.Cut {
 		x.download.past.sentAt, x.download.past.offset = d.at.Add(d.delay), x.report.offset
@@ -337,8 +361,9 @@ func (x *retrier) facts(d *decision) facts {
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
 	if f.class == classify.Ambiguous && x.last.Err != nil && x.last.Kind != attempt.Cut && attempt.IsLate(x.Ctx, x.last.Err) {
-		f.silence = rule.Backoff.Delay(3, f.backoff)
+		f.silence = rule.Backoff.Delay(silentAfter, f.backoff)
 	}
+	f.down = x.FailsFast()
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
 		f.elapsed = x.Registry.InstantOf(d.at).Sub(x.start)
 	}
@@ -352,17 +377,8 @@ func (x *retrier) facts(d *decision) facts {
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
 func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
-	var later time.Duration // many responses may name the same time to come back
-	if d.retryAfter > 0 {
-		later = d.delay
-	}
-	if !x.permit.ReserveRetry(&x.Request, d.at, later, &x.last) {
-		d.reason, d.delay = ReasonRetryBudget, 0
-		return
-	}
 	if x.body != nil {
 		if reason := x.rewind(d, busy); reason != ReasonRetry {
-			x.permit.Cancel(&x.Request)
 			d.reason, d.delay = reason, 0
 			if reason == ReasonCanceled || reason == ReasonDeadline {
 				d.ended = attempt.ContextErr(x.Ctx)
@@ -403,17 +419,16 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 	return nil, x.report.newError(d.reason, cmp.Or(d.err, err))
 }
 
-// discard drains the response at hand within bounds, and closes it. The caller's
-// GetBody may still have to be called, and may fail. In that case discard returns
-// the response with the rest of its body, if the rest fits within the bounds of the
-// drain.
-func (x *retrier) discard(d *decision) (left *http.Response) {
+// discard drains the response at hand within bounds, and closes it. The caller may still get it, if
+// the request waits in vain for its next attempt or if the caller's GetBody fails. So discard keeps it, if
+// its rest fits within the bounds of the drain and of the memory for such responses.
+func (x *retrier) discard(d *decision) attempt.Kept {
 	until := d.at.Add(d.drain)
-	if d.getsBody {
-		return attempt.KeepWithin(x.Ctx, x.last.Resp, until)
+	if x.sent > 0 {
+		return attempt.KeepWithin(x.Ctx, x.last.Resp, until, &x.t.responses)
 	}
 	attempt.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
-	return nil
+	return attempt.Kept{}
 }
 
 // endWithoutBody ends a call whose GetBody failed after a retry was decided. The caller
@@ -421,10 +436,8 @@ func (x *retrier) discard(d *decision) (left *http.Response) {
 // both the error of GetBody and the last outcome.
 func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.permit.Cancel(&x.Request)
-	last := &x.report.history[len(x.report.history)-1] // the hooks were told that there would be a retry
-	failed := &bodyError{last: d.err, why: why, status: last.Status}
-	last.Err, last.Delay, last.Reason, x.report.reason = failed, 0, ReasonNotReplayable, ReasonNotReplayable
-	x.report.logNotSent(History{Reason: ReasonNotReplayable}, 0, failed)
+	failed := &bodyError{last: d.err, why: why, status: x.report.history[len(x.report.history)-1].Status}
+	x.report.endsWith(ReasonNotReplayable, failed)
 	if left != nil {
 		return x.report.markResponse(left, ReasonNotReplayable), nil
 	}

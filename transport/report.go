@@ -27,6 +27,7 @@ type report struct {
 	until   time.Time       // before which a new request would meet the same reason; zero: not known
 	ofBody  bool            // the call continues a body
 	offset  int64           // where the body was cut that the call continues, else 0
+	leftOut int             // attempts whose time passed in a line
 }
 
 // record adds the attempt that ended with o to the history, and tells the hooks and the log of it.
@@ -53,6 +54,13 @@ func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) 
 	if logs {
 		r.logAttempt(a)
 	}
+}
+
+// endsWith notes that no attempt follows after all, although the hooks were told that there would be a retry.
+func (r *report) endsWith(reason Reason, err error) {
+	last := &r.history[len(r.history)-1]
+	last.Err, last.Delay, last.Reason, r.reason = err, 0, reason, reason
+	r.logNotSent(History{Reason: reason}, 0, err)
 }
 
 // attemptOf returns an attempt as others see it.
@@ -82,7 +90,7 @@ func waitedFor(q attempt.Queued) (waited time.Duration, longest Reason) {
 	for _, at := range [...]struct {
 		limit Reason
 		took  time.Duration
-	}{{ReasonThrottled, q.Throttle}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Concurrency}} {
+	}{{ReasonRetryBudget, q.Line}, {ReasonCircuitOpen, q.Outage}, {ReasonThrottled, q.Throttle}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Concurrency}} {
 		if waited += at.took; at.took > most {
 			most, longest = at.took, at.limit
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
@@ -43,8 +44,11 @@ type HostState struct {
 	ConcurrencyInUse int `json:"concurrency_in_use"`
 	// ConcurrencyWaiting is the number of attempts that wait for the limit.
 	ConcurrencyWaiting int `json:"concurrency_waiting"`
-	// CircuitOpen reports that the host is down: the last five attempts or more failed. It
-	// stops no request.
+	// Down reports that the host is down: ten attempts in a row or more have failed.
+	Down bool `json:"down"`
+	// RetriesWaiting is the number of requests that wait for a retry of the budget, or for the end of an outage.
+	RetriesWaiting int `json:"retries_waiting"`
+	// CircuitOpen reports that Rule.CircuitBreaker withholds requests, because the host is down.
 	CircuitOpen bool `json:"circuit_open"`
 	// Pool is the number of the pool of connections over which attempts go. It is 0 while
 	// that is the base transport itself.
@@ -96,12 +100,14 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}
-	_, h.CircuitOpen = m.Failures.Down()
+	at := m.Line.State()
+	h.Down, h.RetriesWaiting = at.Down, at.Waiting
 	r := s.Resolved.Load()
 	if r != nil {
-		budget := r.Settings.Budget
-		budget.Rests, budget.Requests = m.Failures.Helpless(), h.Requests
-		if h.RetryBudget = m.Budget.Left(now, budget); math.IsInf(h.RetryBudget, 1) {
+		h.CircuitOpen = at.Down && r.Breaker
+		conf := line.Config{Budget: r.Settings.Budget}
+		conf.Budget.Requests = h.Requests
+		if h.RetryBudget = m.Line.Left(now, &conf); math.IsInf(h.RetryBudget, 1) {
 			h.RetryBudget = -1
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
@@ -121,11 +122,12 @@ type Config struct {
 // and needs no closing. [Transport.CloseIdleConnections] closes the connections of
 // its base.
 type Transport struct {
-	kept     *replay.Pool   // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
-	pools    *route.Maker   // of connections
-	registry limit.Registry // that all requests stand on
-	trace    *Trace         // nil: nobody observes
-	logger   *slog.Logger   // nil: there is none
+	responses attempt.Room   // of responses whose requests wait for their next attempt
+	kept      *replay.Pool   // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
+	pools     *route.Maker   // of connections
+	registry  limit.Registry // that all requests stand on
+	trace     *Trace         // nil: nobody observes
+	logger    *slog.Logger   // nil: there is none
 
 	hostChanged func(context.Context, HostChange)
 }

@@ -45,18 +45,79 @@ func Dismiss(ctx context.Context, resp *http.Response) {
 	DrainWithin(ctx, resp, time.Time{}, io.Discard)
 }
 
-// KeepWithin drains a response that the caller may still get. It returns a copy of
-// the response whose body is in memory. If the body was not whole within the bounds,
-// it returns nil.
-func KeepWithin(ctx context.Context, resp *http.Response, until time.Time) *http.Response {
-	var rest bytes.Buffer
-	if resp == nil || !DrainWithin(ctx, resp, until, &rest) {
-		return nil
+// maxKept is how many bytes of all responses a Room has.
+const maxKept = 16 << 20
+
+// A Room bounds the memory of the responses that are kept. The zero Room is ready, and safe for concurrent use.
+type Room struct{ used atomic.Int64 }
+
+func (m *Room) take(n int64) bool {
+	if m.used.Add(n) <= maxKept {
+		return true
 	}
-	kept := *resp
-	kept.Body = io.NopCloser(&rest)
-	return &kept
+	m.used.Add(-n)
+	return false
 }
+
+// A Kept is a response that the caller may still get. Its body is in memory. The zero Kept is none.
+type Kept struct {
+	Response *http.Response
+	room     *Room
+	size     int64 // in the room
+}
+
+// End ends the keeping: the caller gets the response, or nobody does.
+func (k *Kept) End(delivered bool) {
+	if k.room != nil {
+		k.room.used.Add(-k.size)
+	}
+	if k.Response != nil && !delivered {
+		_ = k.Response.Body.Close()
+	}
+}
+
+// KeepWithin drains a response that the caller may still get. If the body was not whole within the bounds,
+// or if there is no room, it keeps none. A small body in memory is kept as it is.
+func KeepWithin(ctx context.Context, resp *http.Response, until time.Time, room *Room) Kept {
+	if resp == nil {
+		return Kept{}
+	}
+	if small, _ := InMemory(resp.Body); small || resp.Body == http.NoBody {
+		return Kept{Response: resp}
+	}
+	size := int64(DrainBytes)
+	if resp.ContentLength >= 0 {
+		size = min(resp.ContentLength, size)
+	}
+	if !room.take(size) {
+		DrainWithin(ctx, resp, until, io.Discard)
+		return Kept{}
+	}
+	k := new(copied)
+	k.rest.Buffer = *bytes.NewBuffer(k.first[:0])
+	k.drain.to = &k.rest
+	if !k.drain.within(ctx, resp, until) {
+		room.used.Add(-size)
+		return Kept{}
+	}
+	k.Response = *resp
+	k.Body = &k.rest
+	room.used.Add(int64(k.rest.Len()) - size)
+	return Kept{&k.Response, room, int64(k.rest.Len())}
+}
+
+// A copied is a response with its body. Most of them cost one allocation.
+type copied struct {
+	drain Drain
+	http.Response
+	rest  restBody
+	first [2 * bytes.MinRead]byte
+}
+
+// A restBody is the body of a response that was kept.
+type restBody struct{ bytes.Buffer }
+
+func (*restBody) Close() error { return nil }
 
 // DrainWithin reads the rest of the body into w and closes the body, both within the
 // bounds. If the limit is not positive, it only reads a body in memory. It reports whether
@@ -81,18 +142,21 @@ func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
-	small, own := InMemory(resp.Body)
-	if small {
+	if small, _ := InMemory(resp.Body); small {
 		_, err := io.Copy(w, resp.Body)
 		_ = resp.Body.Close()
 		return err == nil
 	}
+	return (&Drain{to: w}).within(ctx, resp, until)
+}
+
+// within is DrainWithin for a body that is not in memory.
+func (d *Drain) within(ctx context.Context, resp *http.Response, until time.Time) (whole bool) {
 	limit := time.Until(until)
+	_, own := InMemory(resp.Body)
 	_, bounded := ctx.Deadline()
-	d := &Drain{
-		Body: resp.Body, to: w, done: make(chan struct{}),
-		read: resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body)),
-	}
+	d.Body, d.done = resp.Body, make(chan struct{})
+	d.read = resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body))
 	go d.run()
 	if limit <= 0 {
 		limit = CloseTime

@@ -51,7 +51,7 @@ const (
 )
 
 // Queued is how long a request has waited at each limit.
-type Queued struct{ Throttle, Pacing, Concurrency, Rate time.Duration }
+type Queued struct{ Line, Outage, Throttle, Pacing, Concurrency, Rate time.Duration }
 
 // Status returns the status of the response, or 0 if there was none.
 func (o *Outcome) Status() int {

@@ -5,11 +5,10 @@ package host
 import (
 	"sync/atomic"
 
-	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/failures"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
@@ -47,8 +46,7 @@ type State[R any] struct {
 // The other machines are made when they are first asked for.
 type Machines struct {
 	Throttle throttle.Throttle
-	Budget   budget.Budget
-	Failures failures.Run // in a row
+	Line     line.Line
 
 	limiter atomic.Pointer[concurrency.Limiter]
 	latency atomic.Pointer[latency.Latency]
@@ -79,6 +77,12 @@ func (s *State[R]) Calm() bool {
 func (m *Machines) calm() bool {
 	pools, pacing := m.pools.Load(), m.pacing.Load()
 	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
+}
+
+// Failing reports whether the line of the host is not quiet.
+func (s *State[R]) Failing() bool {
+	m := s.machines.Load()
+	return m != nil && !m.Line.Quiet()
 }
 
 // Machines returns the host's machines. The first call makes them.

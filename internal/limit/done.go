@@ -3,7 +3,6 @@
 package limit
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -102,17 +101,9 @@ func (p *Permit) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration,
 			retryAfter = max(wait, 0)
 		}
 	}
-	m, result := r.State.Machines(), attempt.ResultOf(r.Ctx, o.Resp, o.Err)
-	if p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost); p.failed {
-		m.Failures.Failed(cmp.Or(o.SentAt, o.DoneAt))
-	}
-	switch waits := status == http.StatusTooManyRequests || retryAfter > 0 && told; {
-	case again && o.Kind > attempt.First:
-		m.Failures.RetryFailed()
-	case waits: // the server is alive, so a first refusal is neither, but one of a retry shows that it did not help
-	case !again && o.Err == nil:
-		m.Failures.Succeeded()
-	}
+	result := attempt.ResultOf(r.Ctx, o.Resp, o.Err)
+	p.failed = o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost)
+	p.tellLine(r, o, retryAfter, result, !again)
 	told = told || again && speaksForAll(status)
 	if u = rand.Float64(); r.Rule.Policy.ShareRetryAfter == policy.On {
 		u = p.noteWait(r, o, again, told, retryAfter, u)
@@ -338,8 +329,7 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 	case news.Held:
 		return m.Throttle.Held(now, v.Scope) == 0
 	case news.NoRetries:
-		conf := c.budgetConfig()
-		return m.Budget.Left(now, conf) >= max(conf.Burst/2, 1)
+		return m.Line.State().Waiting == 0
 	case news.Down:
 		return false // reviewDown knows
 	case news.Crowded:
@@ -352,12 +342,12 @@ func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change)
 
 // reviewDown tells whether the host is down.
 func (c conditions) reviewDown(m *host.Machines) {
-	since, down := m.Failures.Down()
+	state := m.Line.State()
 	key := news.Key{Condition: news.Down}
 	switch {
-	case down:
+	case state.Down:
 		if _, lasts := m.News().Lasts(key); !lasts {
-			c.begin(news.Change{Key: key, Cause: m.News().Failure(), Since: since})
+			c.begin(news.Change{Key: key, Cause: m.News().Failure(), Since: state.Since})
 		}
 	case !m.NewsMade().Quiet():
 		c.end(key)

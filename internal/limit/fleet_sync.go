@@ -37,9 +37,6 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 	}
 	s := g.Hosts.Lookup(m.Host)
 	if s == nil {
-		if m.Kind == fleetmsg.Probe && m.Granted {
-			g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host}) // so that another member may send one
-		}
 		return
 	}
 	if m.Kind == fleetmsg.AskUse {
@@ -56,6 +53,10 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 		g.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
 		g.hearQuota(s, rule, m, now)
+	case fleetmsg.Down:
+		s.Machines().Line.Begin(now, now.Add(-m.Wait))
+	case fleetmsg.Up:
+		s.Machines().Line.Return(now.Add(time.Duration(rand.Float64() * float64(m.Wait))))
 	case fleetmsg.Tokens:
 		if !rule.RateLimit || m.Unit != rule.RateUnit() {
 			return

@@ -8,10 +8,9 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 )
 
@@ -22,7 +21,8 @@ import (
 type Permit struct {
 	Queued attempt.Queued // so far
 
-	reserved *budget.Charge  // a retry from the budget that has not gone yet
+	place    *line.Place     // in the line, or of an attempt that has left it; nil: none
+	taken    instant.Instant // when a retry that has not gone yet was taken from the budget; 0: none
 	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
@@ -59,6 +59,8 @@ const (
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
 	LimitRate        = "rate_limit"
+	LimitLine        = "retry_budget"
+	LimitCircuit     = "circuit_open" // the host is down
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
@@ -199,41 +201,10 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 	return r.Rule.QuotaPacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)
 }
 
-// ReserveRetry takes one retry or hedge that counts after some time from the host's budget. It
-// reports false if none is left then. failed is the outcome that calls for a retry, nil for a hedge.
-func (p *Permit) ReserveRetry(r *Request, now time.Time, later time.Duration, failed *attempt.Outcome) bool {
-	conf := r.budgetConfig()
-	at, due := r.Registry.InstantOf(now), r.Registry.InstantOf(now.Add(later))
-	p.reserved = r.State.Machines().Budget.Take(at, due, conf)
-	if p.reserved == nil && failed != nil {
-		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: conditions{r}.causeOf(failed), Since: r.Registry.Now()})
-	}
-	return p.reserved != nil
-}
-
-// NextRetry returns when time alone has earned a retry. It is zero if time earns none.
-func (r *Request) NextRetry() time.Time {
-	at := r.State.Machines().Budget.Next(r.Registry.Now(), r.budgetConfig())
-	if at == 0 {
-		return time.Time{}
-	}
-	return r.Registry.TimeOf(at)
-}
-
-// budgetConfig returns the settings of the budget. In a fleet each member has its part.
-func (r *Request) budgetConfig() budget.Config {
-	c := r.Rule.Settings.Budget
-	c.Requests, c.Rests = r.State.Requests(), r.State.Machines().Failures.Helpless()
-	if r.Registry.Fleet != nil {
-		c = c.ForMember(r.Registry.members())
-	}
-	return c
-}
-
 // Start notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
 func (p *Permit) Start(a *attempt.Attempt) {
-	a.Slot, p.slot, p.reserved = p.slot, attempt.Slot{}, nil
+	a.Slot, p.slot, p.taken = p.slot, attempt.Slot{}, 0
 }
 
 // Landed takes the slot back if the response is no success.
@@ -241,9 +212,10 @@ func (p *Permit) Landed(a *attempt.Attempt) { p.slot, p.refused = a.Slot, a.Refu
 
 // Cancel gives back everything that no attempt has taken over. A second call does nothing.
 func (p *Permit) Cancel(r *Request) {
-	if p.reserved != nil {
-		r.State.Machines().Budget.Release(r.Registry.Now(), r.budgetConfig(), p.reserved)
-		p.reserved = nil
+	p.Over(r)
+	if p.taken != 0 {
+		r.State.Machines().Line.GiveBack(p.taken)
+		p.taken = 0
 	}
 	p.releaseSlot(r)
 }

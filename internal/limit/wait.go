@@ -20,6 +20,9 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 	case LimitThrottle:
 		p.refusals = m.Throttle.Refusals()
 		a = m.Throttle.Enter(now, r.scopeKey(), w)
+	case LimitLine:
+		conf := r.lineConfig()
+		a = m.Line.Enter(now, p.place, w, &conf)
 	case LimitPacing:
 		a = m.Pacing().Enter(now, r.scopeKey(), w, settings.Pacing)
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
@@ -46,6 +49,8 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 	switch limit {
 	case LimitThrottle:
 		m.Throttle.Leave(w)
+	case LimitLine:
+		m.Line.Leave(p.place, w)
 	case LimitPacing:
 		m.Pacing().Leave(r.scopeKey(), w)
 	case LimitRate:
@@ -137,6 +142,11 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			return a, waited, nil
 		case limit == LimitConcurrency && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room: // it may wait for the rate
 			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
+		case limit == LimitLine && a.Down && r.Rule.FailsFast():
+			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
+		}
+		if limit == LimitLine {
+			a.Until = 0 // a probe is no turn
 		}
 		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {
 			if a.Open > 0 {

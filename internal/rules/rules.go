@@ -57,6 +57,7 @@ type Resolved struct {
 	QuotaPacing bool
 	Concurrency bool
 	Hedge       bool
+	Breaker     bool // first attempts wait while the host is down
 	Limited     bool // any of them
 	Loops       bool // its requests may need the loop before their first attempt has ended
 	Peeks       bool // its classifier or RetryAfter may wait for the body of a response
@@ -241,6 +242,11 @@ func (r *Resolved) ObeysMore(old *Resolved) bool {
 	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing
 }
 
+// FailsFast reports whether requests fail while the host is down.
+func (r *Resolved) FailsFast() bool {
+	return r.Breaker && r.Policy.CircuitBreaker.FailFast == policy.On
+}
+
 // ForHost finds the rule of a host, and the keys in Config.Hosts whose rules are in it, the most specific first.
 // The rule has the rules of the host's paths.
 func (set *Ruleset) ForHost(k host.Key) (r *Resolved, keys []string) {
@@ -267,6 +273,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Hedge:       rule.Hedge.Enabled != policy.Off && (rule.Hedge.Delay > 0 || rule.Hedge.Percentile > 0),
 		Settings:    settingsOf(&rule),
 	}
+	r.Breaker = rule.CircuitBreaker.Enabled == policy.On
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := chain.WithoutDefault(rule.Classify)
@@ -305,7 +312,6 @@ func settingsOf(r *policy.Rule) settings {
 		Budget: budget.Config{
 			Ratio:     r.RetryBudget.Ratio,
 			PerSecond: r.RetryBudget.MinPerSecond,
-			Burst:     r.RetryBudget.Burst,
 		},
 		Throttle:    throttle.Config{Max: sharedMost(r.MaxRetryAfter)},
 		Pacing:      pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},

@@ -38,6 +38,5 @@ func Service() policy.Rule {
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
 		MaxElapsedTime: 3 * time.Second,
-		RetryBudget:    policy.RetryBudget{Burst: 20},
 	}
 }

@@ -1,18 +1,23 @@
-// Package budget limits how many retries are sent per request.
+// Package budget counts how many retries and hedges a host may be sent.
 package budget
 
 import (
-	"cmp"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 )
 
-// window is the time within which PerSecond earns a whole Burst.
-const window = 10 * time.Second
+// make outages chose these figures.
+const (
+	// Window is the time whose PerSecond can be saved up, and that of which the rate of requests is the mean.
+	Window = 10 * time.Second
+
+	// paid is how many retries one that succeeds pays for while others wait. With 2 those who still wait when the last
+	// new request has come are lost, because their own successes pay for less than one each.
+	paid = 3
+)
 
 // A Config says how many retries and hedges a host may be sent. Zero
 // fields take the defaults. A negative Ratio or PerSecond turns that part off. If
@@ -21,303 +26,14 @@ type Config struct {
 	// Ratio is how many retries each request earns. The default is 0.2.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
-	// keeps all of its retries. The default is 3.
+	// keeps all of its retries. The default is 3. Ten seconds of it can be saved up, and at least 1.
 	PerSecond float64
-	// Burst is how many retries can be saved up, and so be sent at once. The
-	// default is what a window of PerSecond earns, or 10 if PerSecond is off. It is at least 1.
-	Burst float64
-	// Rests says that retries do not help: the last 20 in a row have failed.
-	Rests bool
 	// Requests is how many requests began. The owner counts them, and only the lowest 40 bits
 	// matter. Totals that arrive out of order do no harm.
 	Requests uint64
-
-	// Complete fills in the fields below, too.
-	off     bool    // nothing limits retries
-	earned  float64 // by a request, in units
-	rate    float64 // by a nanosecond, in units
-	size    int64   // of the bucket, in units; 0: Complete was not called
-	members int     // that share the budget; 0: one
-
-	restEarned    float64 // by a request while the budget rests, in units
-	restPerSecond float64 // by a second of it
 }
 
-// A Budget bounds the retries and hedges to a host over time, as in Google's
-// SRE book (Handling Overload) and in Finagle's RetryBudget. A client without a
-// budget that sends everything up to six times makes an outage six times worse.
-//
-// # The rule
-//
-// In every window of time, of any length and anywhere,
-//
-//	retries ≤ Ratio × requests in it + PerSecond × its length + Burst
-//
-// where retries are those that belong to the window and were not released. The
-// Budget is a token bucket of size Burst. Each request puts Ratio into the bucket,
-// and each second puts PerSecond into it.
-//
-// Proof. Let used be the empty part of the bucket. It is never below 0 and never
-// above Burst, so it grows by at most Burst in a window. It grows by a unit per
-// retry. It shrinks by at most the amount that the requests and seconds of the
-// window put in. No other bucket lets more pass and keeps the rule in every window.
-// Credit cannot pile up beyond Burst, which time alone restores within the window.
-// Nothing older than that is remembered.
-//
-// # Later retries
-//
-// A retry is reserved before its wait. If the server named the wait, the retry belongs to the
-// window in which it will be sent. So its unit is taken from the bucket at that time. Until then the
-// Budget plans with it: a retry is only reserved if the bucket will have a unit for it and for all
-// retries that are planned after it, even if no further request comes. Without this, a server that
-// names the same end of a wait to many requests would get all of their retries in one moment. A
-// back-off spreads the retries by itself, so they belong to the window before it. Otherwise the
-// requests that come during the back-off would earn nothing for them.
-//
-// # Late settlement
-//
-// Requests are counted without a look at the clock. They are put into the bucket
-// when a retry is asked for. This changes nothing. While nobody takes, used only
-// shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b). So a late
-// settlement ends at the same value as many early settlements. If planned retries were due
-// since the last settlement, all requests are put in before them. Then used is never less
-// than with the true order.
-//
-// # Release
-//
-// A retry that is not sent is released. By then requests and time may already have
-// put its unit back. If the release put the unit back once more, callers that give
-// up late would let others send again more than the rule allows. So the used part
-// is a queue of retries. Earned units repay the oldest retry first. A release
-// returns only the part that is still owed for its own retry.
-//
-// Proof that the rule holds. The debts of different retries are different parts of
-// the queue. Suppose that older retries are released within a window. Their debts
-// were owed at its begin, so they were part of used at that time. So the retries
-// that were taken in the window are at most Burst, plus the units that were earned
-// in it, plus the units that were released of those retries.
-//
-// # Rest
-//
-// When 20 retries in a row have failed, and no attempt has succeeded meanwhile, retries do not
-// help. The owner says so in the Config. Then the Budget rests until the next success of any
-// attempt. While it rests, a retry
-// needs room in a second bucket, too. That bucket has the size 1 and is empty when the rest
-// begins. Each request puts 0.02 into it, and each minute puts 1, or what Ratio and PerSecond
-// are if they are less. So within a rest, in every window,
-//
-//	retries ≤ requests in it / 50 + its length in minutes + 1
-//
-// Proof. A retry of a rest is taken from both buckets. The second bucket is a token bucket like the
-// first, so the proof above holds for it, with its own figures. The first bucket
-// neither knows nor needs to know of the rest. So the rule above holds in every window, whether
-// the Budget rests in it, all the time, or again and again.
-//
-// # Fewer settings
-//
-// If a config makes the bucket smaller, what is used stays used. Otherwise a fleet whose size
-// is told to be 100 and then 1 again would have forgotten its retries.
-//
-// The zero Budget is ready and full. All methods are safe for concurrent use.
-type Budget struct {
-	mu       sync.Mutex // guards everything below, and every Charge in the queue
-	requests uint64     // that are in the bucket; never goes back
-	at       instant.Instant
-	used     int64     // in units; 0 is a full bucket
-	oldest   *Charge   // the first in a ring of all debts; nil if used is 0
-	planned  []*Charge // not taken from the bucket yet, from the first to the last
-
-	rests  bool
-	rested int64   // what the bucket of the rest has, in units
-	last   *Charge // the last retry that was taken from it
-}
-
-// A Charge is the cost of a retry. The owner passes it to Release if the retry is
-// not sent, and forgets it otherwise.
-type Charge struct {
-	at         instant.Instant // to which the retry belongs
-	owed       int64           // in units; 0 means planned, repaid or released, and not in the ring
-	prev, next *Charge         // in the ring, from the oldest to the newest
-}
-
-// noCharge is the charge of a budget that is off. It is never changed.
-var noCharge = new(Charge)
-
-// unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
-// second times nanoseconds gives units, so sums of them do not drift.
-const unit = 1_000_000_000
-
-// Take reserves a retry or hedge that belongs to a time, now or later. It returns nil if none is left then. Take
-// is the last question before a retry, and comes before the wait.
-func (b *Budget) Take(now, at instant.Instant, c Config) *Charge {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.settle(now, &c); c.off {
-		return noCharge
-	}
-	i, _ := slices.BinarySearchFunc(b.planned, at, func(c *Charge, at instant.Instant) int { return cmp.Compare(c.at, at) })
-	used, last := float64(b.used), now
-	for j := range len(b.planned) + 1 { // the planned retries, and this one
-		next := at
-		switch {
-		case j < i:
-			next = b.planned[j].at
-		case j > i:
-			next = b.planned[j-1].at
-		}
-		used = max(0, used-float64(next-last)*c.rate) + unit
-		if last = next; j >= i && used > float64(c.size) {
-			return nil
-		}
-	}
-	taken := &Charge{at: at}
-	if b.rests {
-		if b.rested < unit {
-			return nil
-		}
-		b.rested, b.last = b.rested-unit, taken
-	}
-	b.planned = slices.Insert(b.planned, i, taken)
-	b.settle(now, &c) // it may be due
-	return taken
-}
-
-// Release gives back a retry that is not sent after all, except for the part that
-// was earned back meanwhile. A second Release of the same retry returns nothing.
-func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
-	if taken == noCharge {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settle(now, &c)
-	if taken == b.last { // the bucket of the rest has room for one retry, so older ones are repaid
-		b.rested, b.last = unit, nil
-	}
-	b.planned = slices.DeleteFunc(b.planned, func(c *Charge) bool { return c == taken })
-	b.used -= taken.owed
-	b.forgive(taken)
-}
-
-// Left returns how many retries could be sent at once. It is +Inf if the budget is
-// off.
-func (b *Budget) Left(now instant.Instant, c Config) float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.settle(now, &c); c.off {
-		return math.Inf(1)
-	}
-	room := float64(c.size - b.used)
-	left := room
-	for _, p := range b.planned {
-		room -= unit
-		left = min(left, room+float64(p.at-now)*c.rate)
-	}
-	if b.rests {
-		left = min(left, float64(b.rested))
-	}
-	return max(0, left/unit)
-}
-
-// Next returns when time alone has earned a retry: not before it, because planned retries may come
-// first. It is 0 if that is not known, or if time earns none.
-func (b *Budget) Next(now instant.Instant, c Config) instant.Instant {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settle(now, &c)
-	wait := float64(b.used+unit-c.size) / c.rate
-	if b.rests {
-		wait = max(wait, float64(unit-b.rested)/c.restPerSecond)
-	}
-	if !(wait > 0 && wait < math.MaxInt64) { // not a number if one is left and time earns none
-		return 0
-	}
-	return instant.After(now, time.Duration(math.Ceil(wait)))
-}
-
-// settle completes the config if it is not complete, and puts into the bucket what requests
-// and time have earned since the last settlement; the lock is held. It rounds down, so that no
-// more is put in than was earned.
-func (b *Budget) settle(now instant.Instant, c *Config) {
-	if c.size == 0 {
-		*c = c.Complete()
-	}
-	requests := max(0, int64((c.Requests-b.requests)<<24)>>24)
-	b.requests += uint64(requests)
-	switch {
-	case c.Rests != b.rests:
-		b.rests, b.rested, b.last = c.Rests, 0, nil
-	case c.Rests:
-		b.rested = min(unit, b.rested+int64(float64(requests)*c.restEarned+float64(max(now, b.at)-b.at)*c.restPerSecond))
-	}
-	b.earn(float64(requests) * c.earned)
-	due := 0
-	for ; due < len(b.planned) && b.planned[due].at <= now; due++ {
-		p := b.planned[due]
-		b.pass(p.at, c)
-		b.used += unit
-		p.owed = unit
-		if b.oldest == nil {
-			b.oldest, p.prev = p, p
-		}
-		p.prev, p.next = b.oldest.prev, b.oldest // at the end of the ring
-		p.prev.next, p.next.prev = p, p
-	}
-	b.planned = slices.Delete(b.planned, 0, due)
-	b.pass(now, c)
-}
-
-// pass puts into the bucket what the time until now has earned; the lock is held. Concurrent callers
-// may bring their times out of order.
-func (b *Budget) pass(now instant.Instant, c *Config) {
-	now = max(now, b.at)
-	b.earn(float64(now-b.at) * c.rate)
-	b.at = now
-}
-
-// earn repays the oldest retries first; the lock is held.
-func (b *Budget) earn(units float64) {
-	left := int64(min(units, float64(b.used)))
-	b.used -= left
-	for left > 0 {
-		c := b.oldest
-		part := min(left, c.owed)
-		left -= part
-		if c.owed -= part; c.owed == 0 {
-			b.forgive(c)
-		}
-	}
-}
-
-// forgive takes a retry out of the ring if it is in the ring; the lock is held.
-func (b *Budget) forgive(c *Charge) {
-	c.owed = 0
-	if c.next == nil {
-		return
-	}
-	switch {
-	case c.next == c:
-		b.oldest = nil
-	case b.oldest == c:
-		b.oldest = c.next
-	}
-	c.prev.next, c.next.prev = c.next, c.prev
-	c.prev, c.next = nil, nil
-}
-
-// ForMember returns the part of a complete config that falls to each of so many members. A
-// member keeps what its own requests earn, and can save up 10 retries of it. The members share
-// what time earns, also in a rest.
-func (c Config) ForMember(members int) Config {
-	if c.members = max(members, 1); c.PerSecond > 0 {
-		c.PerSecond /= float64(c.members)
-		c.Burst = max(c.Burst/float64(c.members), min(c.Burst, 10))
-	}
-	return c.Complete()
-}
-
-// Complete returns the config with all its defaults. Callers that ask a Budget often
-// pass it a complete config, so that the defaults are not found anew each time.
+// Complete returns the config with all its defaults.
 func (c Config) Complete() Config {
 	if c.Ratio == 0 {
 		c.Ratio = 0.2
@@ -325,17 +41,126 @@ func (c Config) Complete() Config {
 	if c.PerSecond == 0 {
 		c.PerSecond = 3
 	}
-	if c.Burst <= 0 {
-		c.Burst = 10
-		if c.PerSecond > 0 {
-			c.Burst = c.PerSecond * window.Seconds()
-		}
-	}
-	c.off = c.Ratio < 0 && c.PerSecond < 0
-	c.earned = math.Round(max(c.Ratio, 0) * unit)
-	c.rate = max(c.PerSecond, 0)
-	c.size = int64(min(max(c.Burst, 1), 1e6) * unit)
-	c.restEarned = min(c.earned, unit/50)
-	c.restPerSecond = min(c.rate, 1/(60*float64(max(c.members, 1))))
 	return c
 }
+
+// ForMember returns the part of a complete config that falls to each of so many members. A member keeps
+// what its own requests earn. The members share what time earns.
+func (c Config) ForMember(members int) Config {
+	if c.PerSecond > 0 {
+		c.PerSecond /= float64(max(members, 1))
+	}
+	return c
+}
+
+// Off reports whether nothing limits retries.
+func (c *Config) Off() bool { return c.Ratio < 0 && c.PerSecond < 0 }
+
+// size returns how many retries can be saved up.
+func (c *Config) size() float64 { return max(c.PerSecond*Window.Seconds(), 1) }
+
+// A Budget bounds the retries and hedges to a host, as in Google's SRE book (Handling Overload), in
+// Finagle's RetryBudget and in gRPC (A6). It is a token bucket. Its owner guards it with a lock, and calls Settle before
+// it asks. The zero Budget is ready and full.
+//
+// # The rule
+//
+// In every window of time, of any length and anywhere,
+//
+//	retries ≤ Ratio × requests in it + PerSecond × its length + 3 × retries that succeed in it + 10 s of PerSecond
+//
+// The last is at least 1. Those who waited for the end of an outage do not count: see package line. If the bucket is empty, they
+// borrow, up to a second bucket of the same size.
+//
+// Proof. Let used be the empty part of the bucket. A retry that counts is only taken if used is at most the size
+// of the bucket after it. So used is never above the size when such a retry has been taken, and never below 0. It grows by 1 for
+// each retry of the window, and shrinks by at most the amount that requests, seconds and successes put in.
+//
+// Successes pay only if they outweigh the failures, of which ten are remembered. Without this, a server that refuses
+// half of its load would be sent a retry for each refusal.
+//
+// Requests are counted without a look at the clock, and are put into the bucket when a retry is asked for. This changes nothing:
+// while nobody takes, used only shrinks, and max(0, max(0, used−a)−b) = max(0, used−a−b).
+type Budget struct {
+	at       instant.Instant
+	requests uint64  // that are in the bucket
+	used     float64 // 0: a full bucket
+	failures int     // that no success has outweighed
+
+	marked instant.Instant // when the rate was last measured
+	began  uint64          // the requests until then
+	rate   float64         // requests per second before that
+}
+
+// Settle puts into the bucket what requests and time have earned. waits says that requests wait, so that the rate is not lower
+// than before. Concurrent callers may bring their times out of order.
+func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
+	n := max(0, int64((c.Requests-b.requests)<<24)>>24)
+	b.requests += uint64(n)
+	now = max(now, b.at)
+	b.used = max(0, b.used-float64(n)*max(c.Ratio, 0)-now.Sub(b.at).Seconds()*max(c.PerSecond, 0))
+	b.at = now
+	if now.Sub(b.marked) < Window {
+		return
+	}
+	rate := b.mean()
+	if waits {
+		rate = max(rate, b.rate)
+	}
+	b.rate, b.marked, b.began = rate, now, b.requests
+}
+
+// mean returns the rate of requests since it was last measured.
+func (b *Budget) mean() float64 {
+	return float64(b.requests-b.began) / max(b.at.Sub(b.marked), Window).Seconds()
+}
+
+// Rate returns how many requests per second there were.
+func (b *Budget) Rate() float64 { return max(b.rate, b.mean()) }
+
+// Left returns how many retries may go at once. It is +Inf if the budget is off.
+func (b *Budget) Left(c *Config) float64 {
+	if c.Off() {
+		return math.Inf(1)
+	}
+	return max(0, c.size()-b.used)
+}
+
+// Next returns when time alone has earned a retry, or [instant.Never].
+func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
+	short := b.used + 1 - c.size()
+	switch {
+	case c.Off() || short <= 0:
+		return now
+	case c.PerSecond <= 0:
+		return instant.Never
+	}
+	return instant.After(now, time.Duration(math.Ceil(short/c.PerSecond*1e9)))
+}
+
+// Take takes a retry, or borrows it.
+func (b *Budget) Take(c *Config) { b.used = min(b.used+1, 2*c.size()) }
+
+// GiveBack gives back a retry that was taken at a time and is not sent. If anything was settled since, requests
+// and time may have paid for it, so it stays taken.
+func (b *Budget) GiveBack(taken instant.Instant) {
+	if taken == b.at {
+		b.used = max(0, b.used-1)
+	}
+}
+
+// Succeeded notes a success. pays says that it is that of a retry, and that others wait.
+func (b *Budget) Succeeded(pays bool) {
+	switch {
+	case b.failures > 0:
+		b.failures--
+	case pays:
+		b.used = max(0, b.used-paid)
+	}
+}
+
+// Failed notes a failure.
+func (b *Budget) Failed() { b.failures = min(b.failures+1, outage.Row) }
+
+// Failing reports whether the next success has to outweigh a failure.
+func (b *Budget) Failing() bool { return b.failures > 0 }

@@ -1,0 +1,306 @@
+// Package line has the line in which requests wait whose next attempt may not go to a host yet. It withholds attempts, and not
+// requests: who waits has as much time as its schedule would have taken, and loses none of it to others.
+package line
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// A Config is what the rule of a request says.
+type Config struct {
+	Budget   budget.Config
+	Breaker  bool // first attempts wait for the end of an outage, too
+	FailFast bool // they do not come back gradually, because none waited
+	Members  int  // of the fleet; 0: none
+}
+
+// A Place is a request that asks for its next attempt. The owner fills in the first fields, and keeps the Place until the attempt
+// is over.
+type Place struct {
+	Sent   int             // attempts so far; 0: the first asks, because of a circuit breaker
+	Failed instant.Instant // when the last of them failed
+	Scope  uint64          // of this failure; see Failure
+
+	in     *scope // whose line it is in, or was
+	leaves bool   // it has left a line, and is under way
+}
+
+// A Line decides which attempt to a host may go, and when those who wait ask again. Its rules:
+//
+//   - A retry takes a token of the budget. If there is none, the retry waits.
+//   - While the host is down, a retry waits, and goes as a probe if no other attempt was made for a gap (package outage).
+//     With a circuit breaker, first attempts do the same.
+//   - When the outage is over, those whose attempts failed before that come back without a token, but gradually (see scope).
+//   - Who has failed twice or more stands behind the others. Otherwise a request that fails each time would use up the
+//     retries of those that fail once.
+//   - The requests with credentials that are told 429 have an outage and a line of their own, and so have those to a path. So no
+//     key waits behind another, and a broken path takes no retries from others.
+//   - A hedge takes a token, never waits, and goes before nobody who waits.
+//
+// The zero Line is ready. All methods are safe for concurrent use.
+type Line struct {
+	some atomic.Bool // a success changes something; to be read without the lock
+
+	mu      sync.Mutex // guards everything below, every waiter in the queues, and every Place
+	budget  budget.Budget
+	host    scope
+	scopes  map[uint64]*scope // those that fail
+	spare   *scope
+	waiting int
+}
+
+// Enter asks whether an attempt may go. A request with a nil w does not wait. With Wait it joins the line, and asks again with
+// the same w, or calls Leave. Until is the time of the next probe if the host is down.
+func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) queue.Answer {
+	l.mu.Lock()
+	l.budget.Settle(now, l.waiting > 0, &c.Budget)
+	s := p.in
+	if s == nil {
+		s = l.scopeOf(p)
+	}
+	if at := l.goesAt(now, s, p, w, c); at > now {
+		if w != nil && !w.Waits() {
+			p.in = s
+			s.join(now, p, w)
+			l.waiting++
+			l.note()
+		}
+		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down()}
+		if a.Down {
+			a.Until = s.NextProbe(s.patience(w), c.Members)
+		}
+		l.mu.Unlock()
+		return a
+	}
+	switch {
+	case s.Down():
+		s.Probe(now)
+	case p.Sent > 0:
+		l.budget.Take(&c.Budget)
+	}
+	if s.waits() {
+		p.in, p.leaves = s, true
+		s.left(now)
+	}
+	next := l.leave(p, w)
+	l.mu.Unlock()
+	next.Wake()
+	return queue.Answer{}
+}
+
+// scopeOf returns the scope in which a request waits: its own, if that has an outage or a line, or the host. The lock is held.
+func (l *Line) scopeOf(p *Place) *scope {
+	if s := l.scopes[p.Scope]; s != nil && (s.Down() || s.waits()) {
+		return s
+	}
+	return &l.host
+}
+
+// goesAt returns when a request may go as far as time alone counts: not before it is woken if that is
+// [instant.Never]. The lock is held.
+func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, c *Config) instant.Instant {
+	free := p.Sent == 0 || p.Failed < s.Ended()
+	switch {
+	case c.Budget.Off() && !c.Breaker, p.Sent == 0 && c.FailFast && !s.Down():
+		return now
+	case !s.isTurn(p, w):
+		return instant.Never
+	case s.Down():
+		return s.NextProbe(s.patience(w), c.Members)
+	case free:
+		return max(s.room(now), s.due(now, l.budget.Rate(), c.Budget.PerSecond))
+	}
+	return max(s.room(now), l.budget.Next(now, &c.Budget))
+}
+
+// leave takes a request out of its line, and returns the waiter to wake. The lock is held.
+func (l *Line) leave(p *Place, w *queue.Waiter) (next *queue.Waiter) {
+	if w.Waits() {
+		w.Leave()
+		l.waiting--
+		p.in.emptied()
+		l.note()
+		return p.in.first()
+	}
+	return nil
+}
+
+// Leave takes a request out of the line that does not wait any more.
+func (l *Line) Leave(p *Place, w *queue.Waiter) {
+	l.mu.Lock()
+	next := l.leave(p, w)
+	l.mu.Unlock()
+	next.Wake()
+}
+
+// Leaves reports whether the attempt has left a line and is under way, so that Over has to be told.
+func (p *Place) Leaves() bool { return p.leaves }
+
+// Over notes that the attempt of a place is over, or does not go. Only the first call counts.
+func (l *Line) Over(p *Place) {
+	if p.in == nil {
+		return
+	}
+	l.mu.Lock()
+	var next *queue.Waiter
+	if p.leaves {
+		p.leaves = false
+		p.in.away--
+		next = p.in.first()
+	}
+	l.mu.Unlock()
+	next.Wake()
+}
+
+// GiveBack gives back the token of a retry that was taken at a time and is not sent.
+func (l *Line) GiveBack(taken instant.Instant) {
+	l.mu.Lock()
+	l.budget.GiveBack(taken)
+	l.mu.Unlock()
+}
+
+// Quiet reports whether a success changes nothing. It is a single atomic load.
+func (l *Line) Quiet() bool { return !l.some.Load() }
+
+// A Success is an attempt that a server has answered well.
+type Success struct {
+	Scopes [2]uint64 // in which it counts
+	Retry  bool
+	Began  instant.Instant // of a retry
+}
+
+// Succeeded notes a success, and reports whether it ends an outage of the host.
+func (l *Line) Succeeded(now instant.Instant, v Success) (ends bool) {
+	l.mu.Lock()
+	l.budget.Succeeded(v.Retry && l.waiting > 0)
+	ends = l.host.succeeded(now, v)
+	wake := [3]*queue.Waiter{l.host.first()}
+	for i, key := range v.Scopes {
+		if s := l.scopes[key]; s != nil {
+			s.succeeded(now, v)
+			if wake[i+1] = s.first(); !s.waits() {
+				l.forget(key, s)
+			}
+		}
+	}
+	l.note()
+	l.mu.Unlock()
+	for _, w := range wake {
+		w.Wake()
+	}
+	return ends
+}
+
+// A Failure is an attempt that has failed.
+type Failure struct {
+	Began instant.Instant
+	Scope uint64        // of the credentials after a 429, else of the path
+	Wait  time.Duration // that the server asked for
+	Told  bool          // it was a 429, which is no failure of the host
+	Late  bool          // it took too long, though not for its caller: a sign of overload
+}
+
+// Failed notes a failure.
+func (l *Line) Failed(now instant.Instant, f Failure) {
+	l.mu.Lock()
+	l.budget.Failed()
+	if !f.Told {
+		l.host.failed(now, f)
+	}
+	l.failing(f.Scope).failed(now, f)
+	l.note()
+	l.mu.Unlock()
+}
+
+// failing returns the scope of a failure. If there are too many, those are forgotten in which nobody waits. The lock is held.
+func (l *Line) failing(key uint64) *scope {
+	s := l.scopes[key]
+	if s != nil {
+		return s
+	}
+	if len(l.scopes) >= queue.MaxScopes {
+		maps.DeleteFunc(l.scopes, func(_ uint64, s *scope) bool { return !s.waits() })
+	}
+	if s, l.spare = l.spare, nil; s == nil {
+		s = new(scope)
+	}
+	if l.scopes == nil {
+		l.scopes = map[uint64]*scope{}
+	}
+	l.scopes[key] = s
+	return s
+}
+
+// forget forgets a scope in which nobody waits. The next to fail has its memory, unless somebody who left it is under way. The
+// lock is held.
+func (l *Line) forget(key uint64, s *scope) {
+	delete(l.scopes, key)
+	if s.away == 0 {
+		*s = scope{}
+		l.spare = s
+	}
+}
+
+// note notes whether a success changes something. The lock is held.
+func (l *Line) note() {
+	_, failures := l.host.Since()
+	l.some.Store(failures > 0 || l.host.Down() || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
+}
+
+// A State is a snapshot of a line.
+type State struct {
+	Down     bool
+	Since    instant.Instant // when the first failure in a row began
+	Failures int             // in a row
+	Waiting  int
+}
+
+// State returns a snapshot.
+func (l *Line) State() (v State) {
+	if l.Quiet() {
+		return v
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v.Down, v.Waiting = l.host.Down(), l.waiting
+	v.Since, v.Failures = l.host.Since()
+	return v
+}
+
+// Left returns how many retries could go at once. It is +Inf if the budget is off.
+func (l *Line) Left(now instant.Instant, c *Config) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.budget.Settle(now, l.waiting > 0, &c.Budget)
+	if !c.Budget.Off() && (l.host.Down() || l.host.waits()) {
+		return 0
+	}
+	return l.budget.Left(&c.Budget)
+}
+
+// Begin is told that the host has been down for the fleet since a time, and Return that it is back, and when those who wait here
+// may find out.
+func (l *Line) Begin(now, since instant.Instant) {
+	l.tell(func() { l.host.Begin(now, since) })
+}
+
+// Return is the end of Begin.
+func (l *Line) Return(at instant.Instant) {
+	l.tell(func() { l.host.Return(at) })
+}
+
+func (l *Line) tell(change func()) {
+	l.mu.Lock()
+	change()
+	l.note()
+	next := l.host.first()
+	l.mu.Unlock()
+	next.Wake()
+}

@@ -1,0 +1,139 @@
+// The line of a host: its retry budget, its outages and its circuit breaker.
+
+package limit
+
+import (
+	"cmp"
+	"hash/maphash"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// TryLine asks the line of the host for an attempt that does not wait: a retry or hedge, or with a circuit breaker
+// a first attempt.
+func (p *Permit) TryLine(r *Request, place line.Place) bool {
+	conf, now := r.lineConfig(), r.Registry.Now()
+	asked := place // so that a place costs no allocation if nobody has to hear of its end
+	if r.State.Machines().Line.Enter(now, &asked, nil, &conf).Verb == queue.Wait {
+		return false
+	}
+	p.taken = now
+	if asked.Leaves() {
+		p.place = &asked
+	}
+	return true
+}
+
+// AwaitLine waits in the line of the host, until a time at the latest.
+func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant) *Rejection {
+	p.place, p.since, r.latest = &place, r.Registry.Now(), latest
+	if r.latest <= p.since {
+		return &Rejection{Why: WhyOverdue, Limit: r.lineLimit()}
+	}
+	sum := &p.Queued.Line
+	if r.Down() {
+		sum = &p.Queued.Outage
+	}
+	a, _, no := p.wait(r, LimitLine, sum)
+	switch {
+	case no == nil:
+		p.taken = r.Registry.Now()
+	case no.Err == nil && a.Down && r.Rule.Breaker:
+		no.Limit = LimitCircuit
+	case no.Err == nil:
+		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: r.State.Machines().News().Failure(), Since: r.Registry.Now()})
+	}
+	return no
+}
+
+// lineLimit returns the limit of a request whose time in the line is over.
+func (r *Request) lineLimit() string {
+	if r.Rule.Breaker && r.Down() {
+		return LimitCircuit
+	}
+	return LimitLine
+}
+
+// Down reports whether the host is down.
+func (r *Request) Down() bool {
+	m := r.State.MachinesMade()
+	return m != nil && m.Line.State().Down
+}
+
+// LineScope returns the scope of a response or an error in the line: that of the credentials after a 429, and else that of
+// the path.
+func (r *Request) LineScope(status int) uint64 {
+	if status == http.StatusTooManyRequests {
+		return r.scopeKey()
+	}
+	return maphash.String(r.Registry.Seed, r.Req.URL.Path)
+}
+
+// lineConfig returns the settings of the line. In a fleet each member has its part of the budget.
+func (r *Request) lineConfig() line.Config {
+	c := line.Config{Budget: r.Rule.Settings.Budget, Breaker: r.Rule.Breaker, FailFast: r.Rule.FailsFast(), Members: 1}
+	c.Budget.Requests = r.State.Requests()
+	if r.Registry.Fleet != nil {
+		c.Members = r.Registry.members()
+		c.Budget = c.Budget.ForMember(c.Members)
+	}
+	return c
+}
+
+// Succeeded tells the line of a success that is no retry. If nothing has failed, it is a single atomic load.
+func (r *Request) Succeeded() { r.succeeded(line.Success{}) }
+
+func (r *Request) succeeded(v line.Success) {
+	m := r.State.MachinesMade()
+	if m == nil || m.Line.Quiet() {
+		return
+	}
+	v.Scopes = [...]uint64{r.LineScope(http.StatusOK), r.LineScope(http.StatusTooManyRequests)}
+	if m.Line.Succeeded(r.Registry.Now(), v) && r.Registry.Fleet != nil {
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: r.State.Name()})
+	}
+}
+
+// tellLine tells the line of an outcome. retryAfter is the wait that the server asked for. failed says that the host has failed,
+// and done that the outcome is final.
+func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Duration, result attempt.Result, done bool) {
+	m, told := r.State.Machines(), o.Status() == http.StatusTooManyRequests
+	if p.place != nil {
+		m.Line.Over(p.place)
+	}
+	switch {
+	case p.failed || told:
+		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
+			Told: !p.failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
+		r.tellFailing()
+	case done && o.Err == nil && !(retryAfter > 0 && TellsToWait(o.Status())):
+		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Began: o.SentAt})
+	}
+}
+
+// tellFailing tells the fleet that the host is down.
+func (r *Request) tellFailing() {
+	if r.Registry.Fleet == nil {
+		return
+	}
+	if s := r.State.Machines().Line.State(); s.Down && s.Failures > 0 {
+		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: r.State.Name(), Failures: s.Failures, Wait: r.Registry.Now().Sub(s.Since)})
+	}
+}
+
+// Over notes that the attempt of the permit is over.
+func (p *Permit) Over(r *Request) {
+	if p.place != nil {
+		r.State.Machines().Line.Over(p.place)
+	}
+}
+
+// FailsFast reports whether a request fails while the host is down.
+func (r *Request) FailsFast() bool { return r.Rule.FailsFast() && r.Down() }
