@@ -210,8 +210,8 @@ func (c *call) run() (won *outcome) {
 	c.all = !slices.ContainsFunc(c.route, (*endpoint).up)
 	var kept, last *outcome // of the first endpoint that was asked, and of the last
 	defer func() {
-		if kept != won { // also after a panic
-			kept.discard()
+		if kept != nil && kept != won { // also after a panic
+			discard(kept.resp)
 		}
 	}()
 	for i, e := range c.route {
@@ -226,13 +226,13 @@ func (c *call) run() (won *outcome) {
 		case last.broken.Load() || !foreign && !c.mayGo(last):
 			return last
 		case foreign:
-			last.discard()
+			discard(last.resp)
 			why := fmt.Errorf("failover: %s is down, and %s answered %d", c.endpoints[0].URL, e.URL, last.resp.StatusCode)
 			return cmp.Or(kept, &outcome{endpoint: e, err: why})
 		case kept == nil:
 			kept = last
 		default:
-			last.discard()
+			discard(last.resp)
 		}
 	}
 	if kept == nil { // the last that was up went down just now
@@ -313,24 +313,27 @@ func (c *call) bodyAfter(last *outcome) (io.ReadCloser, bool) {
 
 // discard reads the rest of a response that nobody gets, so that its connection can be used again, and closes it. A
 // success may wait for that, so a server has little time for it. The Read and the Close may block or panic, so they run
-// in other goroutines. If net/http decompresses a body, its Close waits for a Read that waits for the first bytes. Only
-// the end of the context ends such a Read, so the body is read only if its span can end.
-func (o *outcome) discard() {
-	if o == nil || o.resp == nil || o.resp.Body == nil {
+// in other goroutines, which may outlive the request and know nothing of it but the response. If net/http decompresses a
+// body, its Close waits for a Read that waits for the first bytes. Only the end of the context ends such a Read, so the
+// body is read only if its span can end.
+func discard(resp *http.Response) {
+	if resp == nil || resp.Body == nil {
 		return
 	}
-	spanned, ok := o.resp.Body.(*body)
+	r := resp.Body
+	spanned, ok := r.(*body)
 	shut := func(read bool) {
 		defer func() { _ = recover() }()
-		defer o.resp.Body.Close()
+		defer r.Close()
 		if read {
-			_, _ = io.CopyN(io.Discard, o.resp.Body, smallBody)
+			_, _ = io.CopyN(io.Discard, r, smallBody)
 		}
 	}
+	read := ok || !resp.Uncompressed
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		shut(ok || !o.resp.Uncompressed)
+		shut(read)
 	}()
 	select {
 	case <-done:
@@ -378,7 +381,7 @@ func (s *span) settle(o *outcome) {
 	}
 	s.over.Store(true)
 	if !s.timer.Stop() {
-		o.discard()
+		discard(o.resp)
 		if o.resp = nil; o.err == nil || errors.Is(o.err, context.Canceled) {
 			o.err = context.DeadlineExceeded
 		}

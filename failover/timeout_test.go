@@ -296,18 +296,24 @@ type duplex struct {
 
 func (d *duplex) Close() error { d.closed = true; return nil }
 
-// A response that comes when its time is over is too late. Its body is closed.
+// A response that comes when its time is over is too late. Its body is closed, also if the goroutine that reads it has not
+// begun or does not end before the request goes on.
 func TestLateResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &closer{Reader: strings.NewReader("late")}
-		r := newRegions()
-		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(6 * time.Second) // it does not look at its context
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: req}, nil
-		}))
-		assert.Equal(t, "200 b.test", get(t, r.transport(t, "a.test", "b.test"), "http://a.test/"))
-		assert.True(t, body.closed.Load())
-	})
+	for name, body := range map[string]*closer{"small": {Reader: strings.NewReader("late")}, "stalled": nil} {
+		bubble(t, name, func(t *testing.T) {
+			if body == nil {
+				body = newStalled()
+			}
+			r := newRegions()
+			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(6 * time.Second) // it does not look at its context
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: req}, nil
+			}))
+			assert.Equal(t, "200 b.test", get(t, r.transport(t, "a.test", "b.test"), "http://a.test/"))
+			synctest.Wait()
+			assert.True(t, body.closed.Load())
+		})
+	}
 }
 
 // A caller who has little time says nothing about an endpoint. One who leaves it a second does.
