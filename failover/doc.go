@@ -30,13 +30,13 @@
 //
 // # When an endpoint is down
 //
-// An endpoint is down when five requests in a row had no response from it, or a 502, 503 or 504. The end of
-// a caller's context does not count, and neither does a caller who had less than a second left after a
-// silence, a body that could not be read, or a request that is no HTTP. The requests that may go elsewhere
-// then do so, and one at a time finds out whether the endpoint is back. The first of them goes 1 s later, or
-// as much later as the last request took, and so does each further one. A request that could not go on after
-// a silence waits 9 s longer, because others risk less. One response with another status ends the outage.
-// While all endpoints are down, requests go to them as if none were.
+// An endpoint is down when five requests in a row had no response from it, or a 502, 503 or 504. If the last of
+// them timed out or was canceled, it must also have answered nobody for a second, or for its Timeout if that is
+// shorter. A body that could not be read does not count, and neither does a request that is no HTTP. The
+// requests that may go elsewhere then do so, and one at a time finds out whether the endpoint is back. The
+// first of them goes 1 s later, or as much later as the last request took, and so does each further one. A
+// request that could not go on after a silence waits 9 s longer, because others risk less. One response with
+// another status ends the outage. While all endpoints are down, requests go to them as if none were.
 //
 // # What the caller gets
 //

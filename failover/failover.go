@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -24,9 +23,6 @@ import (
 
 const (
 	defaultTimeout = 5 * time.Second
-	downAfter      = 5                     // failures in a row
-	probePause     = time.Second           // between two requests that find out whether an endpoint is back
-	riskPause      = 9 * time.Second       // is added, if such a request could not go on
 	smallBody      = 64 << 10              // takes next to no time to send or to receive
 	drainTime      = 10 * time.Millisecond // for a response that nobody gets
 )
@@ -77,18 +73,6 @@ type Transport struct {
 	sharesKeys bool // for idempotency
 }
 
-// An endpoint is an Endpoint with its state.
-type endpoint struct {
-	Endpoint
-	base  *url.URL
-	first bool
-
-	born    time.Time
-	failed  atomic.Int64 // requests in a row
-	probing atomic.Bool  // a request finds out whether the endpoint is back
-	due     atomic.Int64 // when the next request may do so, since it was born
-}
-
 // New returns a Transport over the endpoints, which are tried in this order. If something in them is
 // wrong, it returns all faults at once, as *policy.FieldErrors that
 // are joined.
@@ -116,7 +100,7 @@ func New(endpoints ...Endpoint) (*Transport, error) {
 			wrong(at+"Timeout", bad.Err.Error()) // it has the bounds of every timeout of a rule
 		}
 		e.Allow = slices.Clone(e.Allow)
-		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0, born: time.Now()})
+		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0})
 		t.sharesKeys = t.sharesKeys && (i == 0 || e.allows("Idempotency-Key"))
 	}
 	if len(faults) > 0 {
@@ -159,29 +143,6 @@ func (t *Transport) CloseIdleConnections() {
 		if ok && !known {
 			closer.CloseIdleConnections()
 		}
-	}
-}
-
-// up reports whether the endpoint is not known to be down.
-func (e *endpoint) up() bool { return e.failed.Load() < downAfter }
-
-// probe reports whether a request is the one that finds out whether the endpoint is back. If it could not go on
-// from there, others go before it.
-func (e *endpoint) probe(risks bool) bool {
-	wait := time.Duration(e.due.Load()) - time.Since(e.born)
-	if risks {
-		wait += riskPause
-	}
-	return wait <= 0 && e.probing.CompareAndSwap(false, true)
-}
-
-// note notes what a request has shown: that the endpoint is up (1), that it fails (-1), or nothing.
-func (e *endpoint) note(sign int, probed bool, took time.Duration) {
-	switch {
-	case sign > 0:
-		e.failed.Store(0)
-	case sign < 0 && (e.failed.Add(1) == downAfter || probed):
-		e.due.Store(int64(time.Since(e.born) + max(probePause, took)))
 	}
 }
 
@@ -260,7 +221,7 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	if probes {
 		defer o.probing.Store(false) // also after a panic, which sign may have as well
 	}
-	defer func(began time.Time) { o.note(c.sign(o), probes, time.Since(began)) }(time.Now()) // also after a panic
+	defer func(began time.Time) { o.note(c.sign(o), probes, began) }(time.Now()) // also after a panic
 	body, ok := c.bodyAfter(last)
 	if !ok {
 		return nil
@@ -283,20 +244,19 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	return o
 }
 
-// sign returns what an outcome shows of its endpoint: 1 if it is up, -1 if it fails, and 0 if its caller is at fault,
-// who may have had too little time.
-func (c *call) sign(o *outcome) int {
+// sign returns what an outcome shows of its endpoint.
+func (c *call) sign(o *outcome) sign {
 	kind := classify.ErrorTypeOf(o.err)
-	deadline, hurries := c.req.Context().Deadline()
-	hurries = hurries && kind == classify.ErrorTimeout && time.Until(deadline) < min(cmp.Or(o.Timeout, defaultTimeout), probePause)
 	switch {
 	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
-		return 1
-	case o.resp == nil && (kind == "" || kind == classify.ErrorCanceled || hurries || o.broken.Load() || c.req.Context().Err() != nil),
+		return response
+	case o.resp == nil && (kind == "" || o.broken.Load()),
 		kind == classify.ErrorProtocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
-		return 0
+		return nothing
+	case o.resp == nil && (kind == classify.ErrorTimeout || kind == classify.ErrorCanceled || c.req.Context().Err() != nil):
+		return silence
 	}
-	return -1
+	return failure
 }
 
 // bodyAfter returns the body for the next endpoint, once the last has closed its own. It is false if there is none.

@@ -316,19 +316,55 @@ func TestLateResponse(t *testing.T) {
 	}
 }
 
-// A caller who has little time says nothing about an endpoint. One who leaves it a second does.
-func TestDeadlinesOfCallers(t *testing.T) {
-	for deadline, down := range map[time.Duration]bool{20 * time.Millisecond: false, 1900 * time.Millisecond: false, 2100 * time.Millisecond: true, time.Minute: true} {
-		synctest.Test(t, func(t *testing.T) {
-			r, tr := two(t, hangs, nil)
-			for range 5 {
-				ctx, cancel := context.WithTimeout(t.Context(), deadline)
-				assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)))
-				cancel()
+// An endpoint that answers nobody for a second is down, however little time each caller has, and whether its deadline
+// passes or it leaves. Then one request a second finds out whether it is back. A shorter silence says nothing.
+func TestSilence(t *testing.T) {
+	for name, row := range map[string]struct {
+		patience, timeout time.Duration
+		leaves            bool // the caller has no deadline
+		method            string
+		attempt           time.Duration // bounds each attempt of a Transport of ours
+		down              time.Duration // from then on, requests go to the next
+	}{
+		"20 ms":             {patience: 20 * time.Millisecond, down: time.Second},
+		"300 ms":            {patience: 300 * time.Millisecond, down: time.Second},
+		"1.9 s":             {patience: 1900 * time.Millisecond, down: 5 * 955 * time.Millisecond},
+		"2.1 s":             {patience: 2100 * time.Millisecond, down: 5 * 1055 * time.Millisecond},
+		"a minute":          {patience: time.Minute, down: 5 * 5005 * time.Millisecond},
+		"leaves":            {patience: 300 * time.Millisecond, leaves: true, down: 1500 * time.Millisecond},
+		"POST":              {patience: 300 * time.Millisecond, method: http.MethodPost, down: 1500 * time.Millisecond},
+		"POST, leaves":      {patience: 2 * time.Second, leaves: true, method: http.MethodPost, down: 10 * time.Second},
+		"a shorter Timeout": {patience: 300 * time.Millisecond, timeout: 100 * time.Millisecond, down: 525 * time.Millisecond},
+		"no Timeout":        {patience: 300 * time.Millisecond, timeout: policy.Off, down: 1500 * time.Millisecond},
+		"a bounded attempt": {patience: time.Minute, attempt: 300 * time.Millisecond, down: 5 * 305 * time.Millisecond},
+		"a shorter attempt": {patience: time.Minute, attempt: 20 * time.Millisecond, down: time.Second},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			r.set("a.test", hangs)
+			a := failover.Endpoint{URL: "http://a.test", Transport: r, Timeout: row.timeout}
+			if row.attempt > 0 {
+				a.Transport = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, AttemptTimeout: row.attempt}})
 			}
-			before := len(r.at("a.test", 0))
-			get(t, tr, "http://a.test/")
-			assert.Equal(t, down, len(r.at("a.test", 0)) == before, "%v", deadline)
+			tr := mustNew(t, a, failover.Endpoint{URL: "http://b.test", Transport: r})
+			sendUntil := func(end time.Duration) (n int) {
+				for ; r.now() < end; n++ {
+					ctx, cancel := context.WithTimeout(t.Context(), row.patience)
+					if row.leaves {
+						ctx, cancel = context.WithCancel(t.Context())
+						time.AfterFunc(row.patience, cancel)
+					}
+					_, _ = do(tr, newRequest(t, cmp.Or(row.method, http.MethodGet), "http://a.test/", nil).WithContext(ctx))
+					cancel()
+				}
+				return n
+			}
+			n := sendUntil(row.down)
+			assert.Len(t, r.at("a.test", 0), n, "before that it is not down")
+			from := r.now()
+			assert.Greater(t, sendUntil(from+20*time.Second), 200, "the next answers at once")
+			assert.LessOrEqual(t, len(r.at("a.test", from)), 20, "a request a second")
+			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		})
 	}
 }
