@@ -17,7 +17,7 @@ func Benchmark(b *testing.B) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	})
 	ours := transport.MustNew(transport.Config{Base: base})
-	two := mustNew(b, failover.Endpoint{URL: "http://a.test", Transport: ours}, failover.Endpoint{URL: "http://b.test", Transport: ours})
+	two := mustNew(b, failover.Endpoint{URL: "http://a.test", Transport: ours}, failover.Endpoint{URL: "http://b.test", Transport: ours, Allow: []string{"page"}})
 	for name, tr := range map[string]http.RoundTripper{"ours": ours, "failover": two} {
 		for _, kind := range []string{"GET", "key", "PUT"} {
 			b.Run(name+"/"+kind, func(b *testing.B) {

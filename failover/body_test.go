@@ -295,7 +295,7 @@ func TestContract(t *testing.T) {
 				req := newRequest(t, http.MethodPut, url, nil)
 				req.Body, req.ContentLength = body, 4
 				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
-				req.Header.Set("X-Field", "x")
+				req.Header.Set("Accept", "x")
 				before := *req
 				header := req.Header.Clone()
 				done := time.AfterFunc(time.Minute, func() { r.set("a.test", nil) })

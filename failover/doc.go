@@ -5,7 +5,7 @@
 //	base := transport.MustNew(transport.Config{Rule: policy.Rule{MaxAttempts: 2}})
 //	t, err := failover.New(
 //		failover.Endpoint{URL: "https://us.example.com", Transport: base},
-//		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base},
+//		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base, Allow: []string{"page"}},
 //	)
 //	client := &http.Client{Transport: t}
 //	resp, err := client.Get("https://us.example.com/items?page=2")
@@ -23,10 +23,10 @@
 // which is called when the last endpoint has closed its own. Nothing is kept in memory. The body of a
 // response stays with its endpoint.
 //
-// A request with something that is meant for one endpoint alone stays with the first (see
-// [Endpoint.Allow]). In doubt it stays. A credential within the path or the body is not noticed. A CONNECT
-// stays, and so does a request whose path has "/.." or a control character. An https request never goes to
-// an http endpoint.
+// A request with a query or with a header field that may be meant for one endpoint alone stays with the
+// first, unless [Endpoint.Allow] of the next names it. A secret within the path or the body goes along. A
+// CONNECT stays, and so does a request whose path has "/.." or a control character. An https request never
+// goes to an http endpoint.
 //
 // # When an endpoint is down
 //

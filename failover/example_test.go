@@ -12,7 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// The first region is down. The second may see the token, and its path differs.
+// The first region is down. The second may see the token and the number of the page, and its path differs.
 func ExampleEndpoint() {
 	network := faults.New(nil, func(req *http.Request) faults.Step {
 		fmt.Println("->", req.Method, req.URL, req.Header.Get("Authorization"))
@@ -24,7 +24,7 @@ func ExampleEndpoint() {
 	base := transport.MustNew(transport.Config{Base: network, Rule: policy.Rule{MaxAttempts: 1}})
 	t, err := failover.New(
 		failover.Endpoint{URL: "https://us.example.com", Transport: base},
-		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base, Allow: []string{"Authorization"}},
+		failover.Endpoint{URL: "https://eu.example.com/api", Transport: base, Allow: []string{"Authorization", "page"}},
 	)
 	if err != nil {
 		log.Fatal(err)

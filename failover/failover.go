@@ -50,18 +50,21 @@ type Endpoint struct {
 	// send that.
 	Timeout time.Duration
 
-	// Allow lists by name what a request may have if it goes here and not to the first endpoint. A
-	// request that has something else of this kind stays with the first:
+	// Allow lists the names of header fields and query parameters that a request may have if it goes here
+	// and not to the first endpoint. Without it, a request may have no query, no trailer, and only
+	// these header fields:
 	//
-	//   - a credential: Authorization (or a user in the URL), Cookie, and each header, trailer and
-	//     query parameter that is named like a credential or has a value that looks like one
-	//   - Range, If-Match, If-None-Match, Last-Event-ID and the like. Allow them if the endpoints
-	//     give the same validators to the same bytes only (RFC 9110 §8.8.1).
-	//   - Upgrade, and a Host that is not that of the URL
+	//   - Accept and Accept-*, Cache-Control, Traceparent, User-Agent
+	//   - Content-Type, Content-Length, Content-Encoding, Content-Language, Content-Digest
+	//   - Idempotency-Key, X-Idempotency-Key
 	//
-	// Nothing is stripped. "Idempotency-Key" says that the endpoint and the first know each other's keys.
-	// If one of the other endpoints does not allow it, a request that only its key makes idempotent stays.
-	// Case makes no difference. The Allow of the first endpoint has no meaning. Default none.
+	// A request with another one stays with the first endpoint. Nothing is stripped. "Authorization"
+	// allows a user in the URL as well, and "Host" a Host that is not that of the URL. Allow conditions
+	// and Range if the endpoints give the same validators to the same bytes only (RFC 9110 §8.8.1).
+	//
+	// "Idempotency-Key" says that the endpoint and the first know each other's keys. If one of the
+	// other endpoints does not allow it, a request that only its key makes idempotent stays. Case makes
+	// no difference. The Allow of the first endpoint has no meaning. Default none.
 	Allow []string
 }
 

@@ -188,7 +188,7 @@ func TestURLs(t *testing.T) {
 				assert.Contains(t, []string{"", req.URL.Host}, req.Host)
 				return nil, syscall.ECONNREFUSED
 			})
-			tr := mustNew(t, failover.Endpoint{URL: row[0], Transport: base}, failover.Endpoint{URL: row[1], Transport: base})
+			tr := mustNew(t, failover.Endpoint{URL: row[0], Transport: base}, failover.Endpoint{URL: row[1], Transport: base, Allow: []string{"q", "a", "d"}})
 			req := newRequest(t, http.MethodGet, row[2], nil)
 			_, err := tr.RoundTrip(req)
 			assert.Error(t, err)

@@ -79,7 +79,7 @@ func TestErrorOfASilentEndpoint(t *testing.T) {
 			r := newRegions()
 			r.set("a.test", hangs)
 			r.set("b.test", refuses)
-			tr := pair(t, base(r), r)
+			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base(r)}, failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"q"}})
 			_, err := do(tr, newRequest(t, http.MethodGet, "http://a.test/?q=secret", nil))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)

@@ -3,7 +3,7 @@
 package failover
 
 import (
-	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,11 +11,12 @@ import (
 	"unicode"
 )
 
-// ties returns the names of what a request has for its endpoint alone. If it is false, the request stays
-// whatever an endpoint allows.
+// ties returns the names of the header fields and query parameters that tie a request to its endpoint. If it is false,
+// the request stays whatever an endpoint allows.
 func ties(req *http.Request) (names []string, ok bool) {
 	u := req.URL
-	if req.Method == http.MethodConnect || u.Opaque != "" || u.Path != "" && u.Path[0] != '/' || climbs(u.Path) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil || req.Method == http.MethodConnect || u.Opaque != "" || u.Path != "" && u.Path[0] != '/' || climbs(u.Path) {
 		return nil, false
 	}
 	if req.Host != "" && !strings.EqualFold(req.Host, u.Host) {
@@ -25,32 +26,29 @@ func ties(req *http.Request) (names []string, ok bool) {
 		names = append(names, "Authorization")
 	}
 	for name, values := range req.Header {
-		if lower := strings.ToLower(name); len(values) > 0 && (lower == "upgrade" || lower == "host" || isConditional(lower) ||
-			namesKey(name) || slices.ContainsFunc(values, holdsKey)) {
+		if len(values) > 0 && !travels(name) {
 			names = append(names, name)
 		}
 	}
-	for name := range req.Trailer {
-		if namesKey(name) {
-			names = append(names, name)
-		}
-	}
-	keys, ok := queryKeys(u.RawQuery)
-	return append(names, keys...), ok
+	return slices.AppendSeq(slices.AppendSeq(names, maps.Keys(req.Trailer)), maps.Keys(query)), true
 }
 
-// allows reports whether a request may come here instead of to the first endpoint. names are those of
-// what it has for that one alone.
+// travels reports whether a header field means the same to every endpoint and never holds a secret.
+func travels(name string) bool {
+	switch name = http.CanonicalHeaderKey(name); name {
+	case "Accept", "Cache-Control", "Traceparent", "User-Agent",
+		"Content-Digest", "Content-Encoding", "Content-Language", "Content-Length", "Content-Type",
+		"Idempotency-Key", "X-Idempotency-Key": // transport.MayGoElsewhere decides about keys
+		return true
+	}
+	return strings.HasPrefix(name, "Accept-")
+}
+
+// allows reports whether a request with these ties may come here instead of to the first endpoint.
 func (e *Endpoint) allows(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return !slices.ContainsFunc(e.Allow, func(allowed string) bool { return strings.EqualFold(allowed, name) })
 	})
-}
-
-// isConditional reports whether a field makes a request depend on what its server sent before.
-func isConditional(lower string) bool {
-	return lower == "last-event-id" || lower == "if" || strings.HasPrefix(lower, "if-") || strings.Contains(lower, "-if-") ||
-		lower == "range" || strings.HasSuffix(lower, "-range")
 }
 
 // climbs reports whether a path could leave the path of a base. Some servers take a backslash
@@ -61,115 +59,6 @@ func climbs(path string) bool {
 		return true
 	}
 	return strings.ContainsFunc(path, unicode.IsControl) || strings.Contains(strings.ReplaceAll(path, `\`, "/"), "/..")
-}
-
-// holdsKey reports whether a value looks like a credential or has one in it. That is a JSON
-// Web Token, a scheme of Authorization with more behind it, or a URL with a user or with a
-// parameter that is a credential.
-func holdsKey(v string) bool {
-	scheme, more, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(v, "\t", " ")), " ")
-	_, query, _ := strings.Cut(v, "?")
-	keys, ok := queryKeys(query)
-	return more != "" && isScheme(strings.ToLower(scheme)) || holdsToken(v) || len(keys) > 0 || !ok || strings.Contains(v, "@") && strings.Contains(v, "://")
-}
-
-// isScheme reports whether a word is a scheme of Authorization.
-func isScheme(lower string) bool {
-	return slices.Contains(schemes[:], lower) || strings.Contains(lower, "-hmac") || strings.HasSuffix(lower, "-sha256")
-}
-
-var schemes = [...]string{
-	"apikey", "basic", "bearer", "digest", "dpop", "hawk", "kerberos", "negotiate", "ntlm", "oauth", "sharedkey", "sharedkeylite",
-	"signature", "token",
-}
-
-// holdsToken reports whether a word of a value is a JSON Web Token (RFC 7519).
-func holdsToken(v string) bool {
-	for word := range strings.FieldsFuncSeq(v, func(c rune) bool {
-		return !isLetter(c) && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
-	}) {
-		if strings.HasPrefix(word, "eyJ") && strings.Contains(word, ".") {
-			return true
-		}
-	}
-	return false
-}
-
-func isLetter(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
-
-// queryKeys returns the names of the parameters whose name or value looks like a credential, such as a
-// signature. It is false if a parameter cannot be read, which may be one.
-func queryKeys(query string) (names []string, ok bool) {
-	for query != "" {
-		var part string
-		part, query, _ = strings.Cut(query, "&")
-		name, value, _ := strings.Cut(part, "=")
-		plain, err := url.QueryUnescape(name)
-		text, wrong := url.QueryUnescape(value)
-		if err != nil || wrong != nil || strings.Contains(part, ";") {
-			return nil, false
-		}
-		if namesKey(plain) || holdsKey(text) {
-			names = append(names, plain)
-		}
-	}
-	return names, true
-}
-
-// keyParts are parts of the names of credentials, and keyWords are words of such names. dashes are left out before.
-var (
-	keyParts = [...]string{
-		"auth", "cookie", "token", "secret", "pass", "sign", "session", "sessid", "credential", "jwt", "bearer", "cert", "hmac", "dpop",
-		"ticket", "assertion", "saml", "hdne", "hdnt",
-	}
-	keyWords = [...]string{"code", "otp", "pin", "pwd", "sid", "sig"}
-	dashes   = strings.NewReplacer("-", "", "_", "", ".", "")
-)
-
-// namesKey reports whether the name of a header or of a parameter looks like that of a
-// credential. It takes some other names for one as well, and their requests stay.
-func namesKey(name string) bool {
-	lower := dashes.Replace(strings.ToLower(name))
-	if lower == "idempotencykey" || lower == "xidempotencykey" {
-		return false
-	}
-	return slices.ContainsFunc(keyParts[:], func(part string) bool { return strings.Contains(lower, part) }) ||
-		hasKeyWord(name)
-}
-
-// hasKeyWord reports whether a word of a name is one of a credential.
-func hasKeyWord(name string) bool {
-	for word := range words(name) {
-		if lower := strings.ToLower(word); strings.HasSuffix(lower, "key") || strings.HasSuffix(lower, "keyid") || slices.Contains(keyWords[:], lower) {
-			return true
-		}
-	}
-	return false
-}
-
-// words returns the words of a name. Words end where there is no letter, and where a capital follows a small
-// letter.
-func words(name string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		from, last := 0, byte(' ')
-		for i := range len(name) {
-			c := name[i]
-			switch {
-			case !isLetter(rune(c)):
-				if !yield(name[from:i]) {
-					return
-				}
-				from = i + 1
-			case c < 'a' && 'a' <= last:
-				if !yield(name[from:i]) {
-					return
-				}
-				from = i
-			}
-			last = c
-		}
-		yield(name[from:])
-	}
 }
 
 // serves reports whether a URL is one of the endpoint.
