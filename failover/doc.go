@@ -36,15 +36,16 @@
 // requests that may go elsewhere then do so, and one at a time finds out whether the endpoint is back. The
 // first of them goes 1 s later, or as much later as the last request took, and so does each further one. A
 // request that could not go on after a silence waits 9 s longer, because others risk less. One response with
-// another status ends the outage. While all endpoints are down, requests go to them as if none were.
+// another status ends the outage. [Endpoint.Notify] hears of its beginning and its end. While all endpoints are
+// down, requests go to them as if none were.
 //
 // # What the caller gets
 //
 // If no endpoint answers, the caller gets the outcome of the first that was asked. The body of its response
 // stays open until then. It is the same if another endpoint than the first answers 401, 403, 404, 405, 410
-// or 501, because it may not have the resource, the client or the method. If such a
-// response comes while the first is down, the caller gets an error that says so. But an endpoint that may
-// have acted on a request that must not be acted on twice has the last word.
+// or 501, because it may not have the resource, the client or the method. If such a response comes while
+// the first is down, the caller gets an error that says so. But an endpoint that may have acted on a request
+// that must not be acted on twice has the last word.
 //
 // A response of another endpoint than the first has the URL that it comes from in Response.Request. Its
 // Location is absolute, and if its origin is another one, it has no Set-Cookie. [transport.HistoryOf] and

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -66,6 +65,19 @@ type Endpoint struct {
 	// other endpoints does not allow it, a request that only its key makes idempotent stays. Case makes
 	// no difference. The Allow of the first endpoint has no meaning. Default none.
 	Allow []string
+
+	// Notify hears when the endpoint is down (up is false, and why is the cause) and when it is back (up is
+	// true, and why is nil). That of the first endpoint also hears which name keeps requests there,
+	// because an Allow lacks it. It hears each name once, at the first such request, even while the
+	// endpoint is up. Then why is a *policy.FieldError with the name as its Field, and up is as before.
+	// "?" stands for all names that are longer than 64 bytes or not printable, and for parameters
+	// without a value, which may be secrets. After 64 names it hears of no more. The text of why has no secrets.
+	//
+	// RoundTrip calls it before it returns, and only that request waits. There is one call at a time, and
+	// the calls have the order of the changes. If changes come faster than it returns, it hears the
+	// last of them. It may send requests over the Transport. If it panics, so does RoundTrip, and the
+	// response is closed. Default none.
+	Notify func(up bool, why error)
 }
 
 // A Transport is an http.RoundTripper over several endpoints. It is safe for concurrent use. Make it
@@ -104,7 +116,7 @@ func New(endpoints ...Endpoint) (*Transport, error) {
 		}
 		e.Allow = slices.Clone(e.Allow)
 		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0})
-		t.sharesKeys = t.sharesKeys && (i == 0 || e.allows("Idempotency-Key"))
+		t.sharesKeys = t.sharesKeys && (i == 0 || len(e.missing([]string{"Idempotency-Key"})) == 0)
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -133,6 +145,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if o.resp != nil && !o.first {
 		localize(o.resp, o.req.URL, req.URL)
 	}
+	told := false
+	defer func() {
+		if !told { // a Notify has panicked
+			discard(o.resp)
+		}
+	}()
+	for _, e := range t.endpoints {
+		e.tell()
+	}
+	told = true
 	return o.resp, o.err
 }
 
@@ -168,9 +190,7 @@ type outcome struct {
 
 // run sends the request to one endpoint after another, until one has the outcome for the caller.
 func (c *call) run() (won *outcome) {
-	names, free := ties(c.req)
-	free = free && c.mayGo(&outcome{endpoint: c.endpoints[0], req: c.req, err: new(transport.Error)}) // if it was not sent
-	c.route = slices.DeleteFunc(slices.Clone(c.endpoints), func(e *endpoint) bool { return !e.first && !(free && e.allows(names...)) })
+	c.route = c.findRoute()
 	c.all = !slices.ContainsFunc(c.route, (*endpoint).up)
 	var kept, last *outcome // of the first endpoint that was asked, and of the last
 	defer func() {
@@ -186,7 +206,8 @@ func (c *call) run() (won *outcome) {
 		if last = c.ask(i, probes, last); last == nil {
 			return kept
 		}
-		switch foreign := !e.first && last.resp != nil && isForeign(last.resp.StatusCode); {
+		// The next endpoint may not have the resource, the client or the method that the first has.
+		switch foreign := !e.first && last.resp != nil && slices.Contains([]int{401, 403, 404, 405, 410, 501}, last.resp.StatusCode); {
 		case last.broken.Load() || !foreign && !c.mayGo(last):
 			return last
 		case foreign:
@@ -203,6 +224,27 @@ func (c *call) run() (won *outcome) {
 		return c.run()
 	}
 	return kept
+}
+
+// findRoute returns the endpoints that the request may go to, in their order.
+func (c *call) findRoute() []*endpoint {
+	home := &outcome{endpoint: c.endpoints[0], req: c.req, err: new(transport.Error)} // if the request was not sent
+	names, ok := ties(c.req)
+	free := ok && c.mayGo(home)
+	if ok && !free && transport.MayGoElsewhere(home.Transport, c.req, nil, home.err, true) {
+		names = append(names, "Idempotency-Key")
+	}
+	route, missing := c.endpoints[:1:1], []string(nil)
+	for _, e := range c.endpoints[1:] {
+		more := e.missing(names)
+		if missing = append(missing, more...); free && len(more) == 0 {
+			route = append(route, e)
+		}
+	}
+	if len(route) == 1 && home.Notify != nil {
+		home.keep(missing, c.req.URL.Query())
+	}
+	return route
 }
 
 // mayGo reports whether an endpoint has failed and the request may go to another one.
@@ -222,9 +264,9 @@ func (c *call) mayGoAfterSilence(e *endpoint) bool {
 func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	o := &outcome{endpoint: c.route[i], req: c.route[i].at(c.req, c.endpoints[0])}
 	if probes {
-		defer o.probing.Store(false) // also after a panic, which sign may have as well
+		defer o.probing.Store(false) // also after a panic, which note may have as well
 	}
-	defer func(began time.Time) { o.note(c.sign(o), probes, began) }(time.Now()) // also after a panic
+	defer func(began time.Time) { c.note(o, probes, began) }(time.Now()) // also after a panic
 	body, ok := c.bodyAfter(last)
 	if !ok {
 		return nil
@@ -245,21 +287,6 @@ func (c *call) ask(i int, probes bool, last *outcome) *outcome {
 	}
 	s.settle(o)
 	return o
-}
-
-// sign returns what an outcome shows of its endpoint.
-func (c *call) sign(o *outcome) sign {
-	kind := classify.ErrorTypeOf(o.err)
-	switch {
-	case o.resp != nil && !slices.Contains([]int{502, 503, 504}, o.resp.StatusCode):
-		return response
-	case o.resp == nil && (kind == "" || o.broken.Load()),
-		kind == classify.ErrorProtocol && classify.Default(classify.Outcome{Err: o.err}) == classify.Final:
-		return nothing
-	case o.resp == nil && (kind == classify.ErrorTimeout || kind == classify.ErrorCanceled || c.req.Context().Err() != nil):
-		return silence
-	}
-	return failure
 }
 
 // bodyAfter returns the body for the next endpoint, once the last has closed its own. It is false if there is none.

@@ -50,10 +50,10 @@ func TestNew(t *testing.T) {
 		"endpoints[1].Timeout: 2562047h47m16.854775806s is more than ten years; was it multiplied by its unit twice?",
 		"endpoints[2].URL: \"ftp://c.test\" does not begin with http:// or https://",
 		"endpoints[2].Transport: is nil",
-		"endpoints[3].URL: \"https://d.test/x\" has a user",
+		"endpoints[3].URL: \"https://d.test/x\" has a user, a query or a fragment",
 		"endpoints[3].Transport: (failover_test.rt)(nil) is nil",
-		"endpoints[4].URL: \"https://e.test\" has a query",
-		"endpoints[5].URL: \"https://f.test\" has a fragment",
+		"endpoints[4].URL: \"https://e.test\" has a user, a query or a fragment",
+		"endpoints[5].URL: \"https://f.test\" has a user, a query or a fragment",
 		"endpoints[6].URL: \"https:\" has no host",
 		"endpoints[7].URL: \"xxxxx\" is not a URL",
 	}, all)

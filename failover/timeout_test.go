@@ -335,7 +335,7 @@ func TestSilence(t *testing.T) {
 		"POST":              {patience: 300 * time.Millisecond, method: http.MethodPost, down: 1500 * time.Millisecond},
 		"POST, leaves":      {patience: 2 * time.Second, leaves: true, method: http.MethodPost, down: 10 * time.Second},
 		"a shorter Timeout": {patience: 300 * time.Millisecond, timeout: 100 * time.Millisecond, down: 525 * time.Millisecond},
-		"no Timeout":        {patience: 300 * time.Millisecond, timeout: policy.Off, down: 1500 * time.Millisecond},
+		"no Timeout":        {patience: 20 * time.Millisecond, timeout: policy.Off, down: time.Second},
 		"a bounded attempt": {patience: time.Minute, attempt: 300 * time.Millisecond, down: 5 * 305 * time.Millisecond},
 		"a shorter attempt": {patience: time.Minute, attempt: 20 * time.Millisecond, down: time.Second},
 	} {
@@ -367,6 +367,25 @@ func TestSilence(t *testing.T) {
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		})
 	}
+}
+
+// A response ends a silence, so the next one begins anew.
+func TestSilenceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, tr := two(t, nil, nil)
+		for range 5 {
+			r.set("a.test", hangs)
+			n := len(r.at("a.test", 0))
+			for range 20 { // 300 ms
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)))
+				cancel()
+			}
+			assert.Len(t, r.at("a.test", 0), n+20)
+			r.set("a.test", nil)
+			assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
+		}
+	})
 }
 
 // Over net/http, a silent server costs the bounded time, and a body may take longer than that. A discarded response leaves

@@ -44,10 +44,10 @@ func travels(name string) bool {
 	return strings.HasPrefix(name, "Accept-")
 }
 
-// allows reports whether a request with these ties may come here instead of to the first endpoint.
-func (e *Endpoint) allows(names ...string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(e.Allow, func(allowed string) bool { return strings.EqualFold(allowed, name) })
+// missing returns the names that Allow lacks.
+func (e *Endpoint) missing(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(e.Allow, func(allowed string) bool { return strings.EqualFold(allowed, name) })
 	})
 }
 
@@ -110,16 +110,6 @@ func localize(resp *http.Response, at, asked *url.URL) {
 	resp.Header = header
 }
 
-// isForeign reports whether a status may mean that an endpoint does not have what the first has: its
-// resources, its clients or its methods.
-func isForeign(status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
-		return true
-	}
-	return false
-}
-
 // parseBase returns a base URL, or why a text is none. safe is the text without what may be a secret. first is
 // the text of the first base.
 func parseBase(text, first string) (base *url.URL, safe, why string) {
@@ -131,12 +121,8 @@ func parseBase(text, first string) (base *url.URL, safe, why string) {
 		why = "does not begin with http:// or https://"
 	case u.Hostname() == "":
 		why = "has no host"
-	case u.User != nil:
-		why = "has a user"
-	case u.RawQuery != "" || u.ForceQuery:
-		why = "has a query"
-	case u.Fragment != "" || strings.Contains(text, "#"):
-		why = "has a fragment"
+	case u.User != nil || strings.ContainsAny(text, "?#"):
+		why = "has a user, a query or a fragment"
 	case u.Scheme == "http" && strings.HasPrefix(strings.ToLower(first), "https:"):
 		why = "is not https, as that of the first endpoint is"
 	default:

@@ -434,6 +434,27 @@ func TestWhoStaysEndsTheOutage(t *testing.T) {
 	})
 }
 
+// A probe may fail after another request has ended the outage.
+func TestProbeThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, tr := two(t, refuses, nil)
+		for range 5 {
+			get(t, tr, "http://a.test/")
+		}
+		time.Sleep(2 * time.Second)
+		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return refuses(req)
+		}))
+		go func() { assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/")) }()
+		time.Sleep(500 * time.Millisecond)
+		r.set("a.test", nil)
+		assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/?token=x"))
+		time.Sleep(time.Second)
+		assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
+	})
+}
+
 // While the first endpoint is down, a response that says that another one does not have the resource proves
 // nothing. Before the outage the caller gets the 503 of the first, and later an error.
 func TestForeignAnswerDuringAnOutage(t *testing.T) {
