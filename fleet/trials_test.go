@@ -491,6 +491,44 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 	return float64(len(c.sends(from, to))-1) / (perSecond * (to - from).Seconds())
 }
 
+// Redis stands still, for a shorter and for a longer time than a command may take. All of many members are
+// busy, and have a small part of the rate each.
+func TestTrialStandstill(t *testing.T) {
+	t.Parallel()
+	atOnce(t, 2, []time.Duration{300 * time.Millisecond, 1500 * time.Millisecond}, time.Duration.String, trialStandstill)
+}
+
+func trialStandstill(t *testing.T, lasts time.Duration) {
+	const members, perSecond = 60, 10
+	server := ownServer(t)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}}, fine)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range members {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+				if assert.NoError(t, err) {
+					_, err = c.tr[i].RoundTrip(req)
+					assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
+				}
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	from := time.Since(c.begun)
+	require.NoError(t, connect(t, server.Addr).Do(t.Context(), "client", "pause", lasts.Milliseconds(), "all").Err())
+	time.Sleep(lasts + 3*time.Second)
+	cancel()
+	group.Wait()
+	list, most := c.sends(from, time.Hour), 0
+	for i, first := range list {
+		most = max(most, len(list[i:])-len(c.sends(first.at+time.Second, time.Hour)))
+	}
+	t.Logf("%v: %d sent in the busiest second, %d in all", lasts, most, len(list))
+	require.LessOrEqual(t, most, 2*perSecond+perSecond)
+}
+
 // worstWindow returns the window in which most was sent, compared with the rate and one burst.
 func worstWindow(list []send, perSecond, burst int) (most float64, window time.Duration) {
 	for i, first := range list {

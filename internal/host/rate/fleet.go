@@ -44,7 +44,8 @@ const (
 //     used since it asked last. It asks ten times in a second at most. So a client that
 //     sends one request after the other is soon at its full speed.
 //   - If there is no answer within 10 ms, or within the first time of all (see [FirstTime]), the
-//     fleet is silent. The member then uses its part of the rate. An answer in time ends this.
+//     fleet is silent. The member then uses its part of the rate, from a random time on. It goes
+//     on asking while requests wait. An answer in time ends this.
 //     The tokens of an answer that comes late are not used.
 //   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
 //     until each member could have one, it counts as silent as well. A random time is added, up to
@@ -69,7 +70,7 @@ type shared struct {
 	spent   int             // tokens used since then, less those of the fleet that were dropped
 	told    int             // tokens of spent that the last question told of
 	hungry  instant.Instant // since when all answers are without tokens; 0: the last had some, or was late
-	luck    float64         // random, in [0,1), as long as it is hungry
+	luck    float64         // random, in [0,1), drawn at each question unless it is hungry
 	own     instant.Instant // no token of this member before this time
 }
 
@@ -332,10 +333,20 @@ func (s *shared) spend(n int) {
 // answer returns when the fleet has answered a question, or is silent; the lock is held. If it
 // takes longer, nobody is refused for that, and it is asked about again.
 func (r *Rate) answer(now instant.Instant) instant.Instant {
-	if s := r.shared; s.asking {
+	if s := r.shared; s.asking && now < s.until {
 		return min(s.until, instant.After(now, AnswerTime))
 	}
 	return instant.After(max(now, instant.Instant(r.askAt.Load())), AnswerTime)
+}
+
+// orAnswer returns when a wait for the member's own tokens ends. A fleet that is silent may answer
+// the next question, so the wait ends there at the latest; the lock is held.
+func (r *Rate) orAnswer(now instant.Instant, wait time.Duration) instant.Instant {
+	at := instant.After(now, wait)
+	if r.shared != nil {
+		at = min(at, r.answer(now))
+	}
+	return at
 }
 
 // fromFleet reports whether the tokens come from a fleet that answers; the lock is held.
@@ -355,8 +366,14 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 func (r *Rate) hearNothing(now instant.Instant) {
 	s := r.shared
 	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
-	// No burst: what this member saved up while the fleet answered is not its own.
-	r.lim.AllowN(clockTime(now), max(0, int(r.lim.TokensAt(clockTime(now)))-1))
+	// No burst: what this member saved up while the fleet answered is not its own. If each member
+	// had its first token at once, many members would send far more than the rate together. So
+	// these tokens come at random times, in the time in which the rate has a token for each member.
+	own := 1 - s.luck*(1-1/s.parts())
+	if r.lim.TokensAt(clockTime(now)) > own {
+		r.lim = xrate.NewLimiter(r.lim.Limit(), r.part)
+		r.lim.AllowN(clockTime(now.Add(-interval(float64(r.lim.Limit())/own))), r.part)
+	}
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens

@@ -41,14 +41,13 @@ type Config struct {
 //
 // All methods are safe for concurrent use.
 type Rate struct {
-	lim *xrate.Limiter
-
 	askAt atomic.Int64 // no question for the fleet's tokens before this time; written with the lock
 
 	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a concurrency limit, and before mu
 	queue queue.Queue
 
 	mu     sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
+	lim    *xrate.Limiter
 	conf   Config
 	part   int     // of the burst that is this member's own
 	shared *shared // nil: the tokens do not come from a fleet
@@ -126,7 +125,7 @@ func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, 
 	some := min(n, r.part)
 	wait := waitFor(r.lim, now, some)
 	if wait > ahead+time.Microsecond {
-		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
+		return r.orAnswer(now, wait), r.orAnswer(now, (wait - ahead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
 	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
@@ -202,7 +201,7 @@ func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 	if wait, shared := r.leased(now, n, true); shared {
 		return wait
 	}
-	return waitFor(r.lim, now, min(n, r.part))
+	return r.orAnswer(now, waitFor(r.lim, now, min(n, r.part))).Sub(now)
 }
 
 // Peek estimates how long a request that comes now would wait behind the
@@ -220,7 +219,7 @@ func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 	if wait, shared := r.leased(now, n, false); shared {
 		return wait
 	}
-	return waitFor(r.lim, now, n)
+	return r.orAnswer(now, waitFor(r.lim, now, n)).Sub(now)
 }
 
 // waitFor returns how long it takes until a limiter has n tokens.

@@ -230,6 +230,24 @@ func TestRateWithASilentFleet(t *testing.T) {
 	assert.Equal(t, 3, taken(r, 5*sec), "tokens, not those of the fleet")
 }
 
+// The first tokens of the members' own come one after the other. Meanwhile a request waits for the
+// next answer of the fleet, so its deadline does not refuse it.
+func TestRateOfAMemberBeginsAtRandom(t *testing.T) {
+	for u, want := range map[float64]instant.Instant{0: 10 * ms, 0.5: 25 * ms, 0.9999: 40 * ms} {
+		r := sharedRate()
+		_, ok := r.AskTokens(0, 1, AnswerTime, u)
+		require.True(t, ok)
+		now, w := instant.At(AnswerTime), queue.NewWaiter()
+		a := r.Enter(now, w)
+		for ; a.Verb == queue.Wait; a = r.Enter(now, w) {
+			answer := now.Add(AnswerTime)
+			assert.True(t, a.Until <= answer && r.ReadyIn(now, 1) <= AnswerTime && r.Peek(now, 1) <= AnswerTime, "at %v: %+v", now, a)
+			now += ms
+		}
+		assert.InDelta(t, int64(want), int64(max(now, a.Until)), 0.1*ms, u)
+	}
+}
+
 // The part follows the size of the fleet. Waiters hear of it.
 func TestRateOfAPart(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 1})
@@ -237,11 +255,10 @@ func TestRateOfAPart(t *testing.T) {
 	r.AskTokens(0, 1, AnswerTime, 0)
 	r.Take(instant.At(AnswerTime), 1)
 	w := queue.NewWaiter()
-	before := r.Enter(instant.At(AnswerTime), w)
+	r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
 	require.True(t, hosttest.Woken(w), "not woken")
-	a := r.Enter(20*ms, w)
-	assert.True(t, a.Ask < before.Ask && a.Until <= 2*sec, "%+v, before %+v", a, before)
+	assert.True(t, !r.Take(900*ms, 1) && r.Take(1020*ms, 1), "not a token of the whole rate")
 	r.Share(30*ms, 1)
 	r.Share(30*ms, -5)
 	assert.False(t, hosttest.Woken(w), "woken without a reason")
@@ -266,7 +283,7 @@ func TestRateOwes(t *testing.T) {
 		r.Share(0, 4)
 		mayAsk(r, 0, 1) // nobody answers
 		assert.True(t, goes(r), name)
-		assert.Equal(t, 2*time.Second, r.ReadyIn(sec, 1), name)
+		assert.True(t, !r.Take(3*sec-ms, 1) && r.Take(3*sec, 1), name)
 	}
 }
 
@@ -372,7 +389,7 @@ func TestRateWithAStingyFleet(t *testing.T) {
 			luck = 0.9 // only the first counts
 		}
 	}
-	assert.InDelta(t, 25, now.Since().Seconds(), 0.2, "4 s are the time of a member's token, and half as much is random")
+	assert.InDelta(t, 26.6, now.Since().Seconds(), 0.2, "4 s are the time of a member's token, half as much is random, and its own token comes 1.5 s later")
 	for name, far := range map[string]time.Duration{"none": 0, "in an hour": time.Hour} {
 		r := sharedRate()
 		w := queue.NewWaiter()
@@ -453,15 +470,71 @@ func TestRateAnswersAtTheLimits(t *testing.T) {
 	}
 }
 
+// A group plays the members of a fleet in virtual time.
+type group struct {
+	hosttest.Clock
+	rng         *rand.Rand
+	tokens      ledger.Tokens
+	stall, back instant.Instant // between them the fleet stands still
+	sends       []time.Duration
+}
+
+// within returns a random time from now on, shorter than d.
+func (g *group) within(d time.Duration) instant.Instant {
+	return g.Now.Add(time.Duration(g.rng.Int64N(int64(d))))
+}
+
+// ask answers a question. If the fleet stands still, it answers afterwards the questions that are
+// not older than a second.
+func (g *group) ask(r *Rate, q Ask) {
+	at := g.within(4 * ms)
+	switch {
+	case at >= g.stall && at < g.back.Add(-time.Second):
+		return
+	case at >= g.stall && at < g.back:
+		at = g.back
+	}
+	g.At(at, func() {
+		g.tokens.Repay(g.Now, q.PerSecond, q.Burst, ledger.Absence{Silence: q.Silence, Spent: float64(q.Spent)})
+		n, first, every, again := g.tokens.Take(g.Now, q.PerSecond, q.Burst, q.Want)
+		asked := g.Now
+		g.At(g.within(4*ms), func() { r.Grant(g.Now, n, first, every, asked.Add(again)) })
+	})
+}
+
+// send sends a request as soon as the rate lets it go, and calls sent then.
+func (g *group) send(r *Rate, sent func()) {
+	w, gone := new(queue.Waiter), false
+	var turn func()
+	turn = func() {
+		if gone {
+			return
+		}
+		a := r.Enter(g.Now, w)
+		if q, ok := r.AskTokens(g.Now, r.Waiting(), AnswerTime, g.rng.Float64()); ok {
+			g.ask(r, q)
+		}
+		switch {
+		case a.Verb == queue.Go:
+			gone = true
+			g.At(a.Until, func() {
+				g.sends = append(g.sends, g.Now.Since())
+				sent()
+			})
+		case a.Ask < instant.Never:
+			g.At(a.Ask, turn)
+		}
+	}
+	w.Woken = func(*queue.Waiter) { g.At(g.Now, turn) }
+	turn()
+}
+
 // Processes with uneven loads share a rate. Together they send nearly as much as it
 // allows, and no more. None of them starves.
 func TestRateOfAFleet(t *testing.T) {
 	const perSecond, burst, members = 100.0, 10, 20
 	for seed := range soak.Size[uint64](3, 50) {
-		rng := rand.New(rand.NewPCG(seed, 5))
-		var cl hosttest.Clock
-		var tokens ledger.Tokens
-		var sends []time.Duration
+		g := group{rng: rand.New(rand.NewPCG(seed, 5))}
 		each, waiting := make([]int, members), make([]int, members)
 		for m := range members {
 			r := New(Config{PerSecond: perSecond, Burst: burst})
@@ -469,60 +542,61 @@ func TestRateOfAFleet(t *testing.T) {
 			var request func()
 			request = func() {
 				waiting[m]++
-				began, gone := cl.Now, false
-				w := new(queue.Waiter)
-				var ask func()
-				ask = func() {
-					if gone {
-						return
-					}
-					a := r.Enter(cl.Now, w)
-					if q, ok := r.AskTokens(cl.Now, r.Waiting(), AnswerTime, rng.Float64()); ok {
-						cl.At(cl.Now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
-							n, first, every, again := tokens.Take(cl.Now, q.PerSecond, q.Burst, q.Want)
-							asked := cl.Now
-							cl.At(cl.Now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
-								r.Grant(cl.Now, n, first, every, asked.Add(again))
-							})
-						})
-					}
-					switch {
-					case a.Verb == queue.Go:
-						gone = true
-						waiting[m]--
-						cl.At(a.Until, func() {
-							sends = append(sends, cl.Now.Since())
-							each[m]++
-						})
-					case a.Ask < instant.Never:
-						cl.At(a.Ask, ask)
-					}
-				}
-				w.Woken = func(*queue.Waiter) { cl.At(cl.Now, ask) }
-				ask()
-				if next := began.Add(time.Duration(rng.Int64N(int64(sec))) / time.Duration(1+2*m)); next < 12*sec && waiting[m] < 50 {
-					cl.At(next, request)
+				g.send(r, func() {
+					waiting[m]--
+					each[m]++
+				})
+				if next := g.within(sec / time.Duration(1+2*m)); next < 12*sec && waiting[m] < 50 {
+					g.At(next, request)
 				} else {
-					cl.At(cl.Now+100*ms, request)
+					g.At(g.Now+100*ms, request)
 				}
 			}
-			cl.At(instant.At(time.Duration(rng.Int64N(int64(sec)))), request)
+			g.At(g.within(sec), request)
 		}
-		cl.RunTo(12 * sec)
+		g.RunTo(12 * sec)
 		n := 0
-		for i, at := range sends {
+		for i, at := range g.sends {
 			if at >= 2*sec {
 				n++
 			}
 			for j := range i {
-				if n, most := float64(i-j+1), burst+perSecond*((at-sends[j])+tokenLife).Seconds()+1; n > most {
-					t.Fatalf("seed %d: %v sends in %v, want at most %v", seed, n, at-sends[j], most)
+				if n, most := float64(i-j+1), burst+perSecond*((at-g.sends[j])+tokenLife).Seconds()+1; n > most {
+					t.Fatalf("seed %d: %v sends in %v, want at most %v", seed, n, at-g.sends[j], most)
 				}
 			}
 		}
 		assert.True(t, n >= 950 && n <= 1010, "seed %d: %d sends in 10 s", seed, n)
 		for m := range members {
 			assert.GreaterOrEqual(t, each[m], 8, "seed %d: requests of process %d", seed, m)
+		}
+	}
+}
+
+// If the fleet stands still, many members that are all busy keep to twice the rate and a burst. When it is back, all
+// of them soon have their tokens from there, and the rate is used.
+func TestManyMembersOfAFleetThatStandsStill(t *testing.T) {
+	const perSecond, burst, members = 10, 10, 60
+	for _, lasts := range []time.Duration{300 * ms, 1500 * ms, 5 * sec} {
+		for seed := range soak.Size[uint64](3, 50) {
+			g := group{rng: rand.New(rand.NewPCG(seed, 5)), stall: 10 * sec, back: 10*sec + instant.At(lasts)}
+			for range members {
+				r := New(Config{PerSecond: perSecond, Burst: burst})
+				r.Share(0, members)
+				for range 2 {
+					var request func()
+					request = func() { g.send(r, request) }
+					g.At(g.within(sec), request)
+				}
+			}
+			g.RunTo(20 * sec)
+			most := 0
+			for i, at := range g.sends {
+				n, _ := slices.BinarySearch(g.sends[i:], at+time.Second)
+				most = max(most, n)
+			}
+			assert.LessOrEqual(t, most, 2*perSecond+burst, "seed %d: sends in a second, %v", seed, lasts)
+			assert.InDelta(t, 20*perSecond+burst, len(g.sends), perSecond, "seed %d: sends in all, %v", seed, lasts)
 		}
 	}
 }
