@@ -74,7 +74,7 @@
 //
 // The counters are observable counters. They are read when metrics are collected, so that
 // a request only adds to numbers in memory. They have no exemplars. The histograms have
-// exemplars. Each counter keeps at most 1,999 sets of attributes, 200 of them for hosts that
-// the rules of a watched Transport name. The counts of further sets are together under
-// otel.metric.overflow, as in the SDK.
+// exemplars. Each counter and histogram keeps at most 1,999 sets of attributes, 200 of them for hosts that
+// the rules of a watched Transport name. Further sets are together under otel.metric.overflow, as in
+// the SDK. A histogram has http.request.method there, too.
 package aplombotel

@@ -132,6 +132,7 @@ type labels struct {
 	failure string // the error type
 	version string // of HTTP
 	value   string // of the measure's own key
+	over    bool   // of a change
 }
 
 // most is how many peers are kept, and how many sets of each measure. With the overflow a
@@ -192,6 +193,17 @@ func (p *peers) of(req *http.Request) *peer {
 	return made
 }
 
+// hosts returns the hosts of the peers that are kept.
+func (p *peers) hosts() map[host.Key]bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	kept := make(map[host.Key]bool, len(p.known))
+	for k := range p.known {
+		kept[k.host] = true
+	}
+	return kept
+}
+
 // isNamed reports whether a rule of a watched Transport names the host of a request; the lock is held.
 func (p *peers) isNamed(req *http.Request) bool {
 	return slices.ContainsFunc(p.watched, func(tr *transport.Transport) bool {
@@ -248,12 +260,17 @@ func (p *peer) find(l labels) *set {
 		p.sets[l] = made
 	case l.of < counters:
 		made.count = &all.overflow[l.of]
+	default: // The SDK makes no further set if it has its own overflow. So this has the method as well.
+		made.record = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(p.attrs[0], overflow))}
 	}
 	return made
 }
 
 func (p *peer) newSet(l labels) *set {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+4), p.attrs...) // NewSet sorts it
+	if l.of == changes {
+		attrs[0] = overKey.Bool(l.over) // instead of the method
+	}
 	attrs = withResult(attrs, l.status, l.failure, l.version)
 	if l.value != "" {
 		attrs = append(attrs, about[l.of].key.String(l.value))
@@ -271,8 +288,11 @@ func (p *peer) describe(attrs []attribute.KeyValue, req *http.Request) []attribu
 	return attrs
 }
 
-// overflowed marks the counts of the sets that are not kept, as in the SDK.
-var overflowed = metric.WithAttributeSet(attribute.NewSet(attribute.Bool("otel.metric.overflow", true)))
+// overflow marks the measurements of the sets that are not kept, as in the SDK.
+var (
+	overflow   = attribute.Bool("otel.metric.overflow", true)
+	overflowed = metric.WithAttributeSet(attribute.NewSet(overflow))
+)
 
 // observe reports all counts.
 func (p *peers) observe(report func(of measure, count int64, with metric.MeasurementOption)) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type measure uint8
 const (
 	attempts measure = iota
 	bodyFailures
+	changes // of hosts
 	duration
 	requests
 	waits
@@ -43,6 +46,7 @@ var about = [measures]struct {
 }{
 	attempts:     {"aplomb.attempts", "{attempt}", "Attempts, by kind and error type.", kindKey, nil},
 	bodyFailures: {"aplomb.body.failures", "{body}", "Bodies of responses that ended with an error, by the error type.", "", nil},
+	changes:      {"aplomb.host.changes", "{change}", "Hosts that began or ceased to do badly, by the reason.", reasonKey, nil},
 	duration:     {"http.client.request.duration", "s", "Duration of HTTP client requests.", "", seconds},
 	requests:     {"aplomb.request.duration", "s", "Duration of requests with all attempts and waits, by the reason for their end.", reasonKey, seconds},
 	waits:        {"aplomb.wait.duration", "s", "Waits before retries and for limits, by the reason.", reasonKey, seconds},
@@ -101,11 +105,11 @@ func (i *instruments) waited(ctx context.Context, p *peer, why transport.Reason,
 	}
 }
 
-// hostChanged counts a host that does worse or better. Few of them come, so that the SDK may
-// look at each attribute.
-func (t *Telemetry) hostChanged(ctx context.Context, c transport.HostChange) {
-	attrs := append(server(nil, hostKey(c.Host)), reasonKey.String(string(c.Reason)), overKey.Bool(c.Over))
-	t.changes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
+// hostChanged counts a host that does worse or better.
+func (t *Telemetry) hostChanged(_ context.Context, c transport.HostChange) {
+	k := hostKey(c.Host)
+	p := t.peers.of(&http.Request{URL: &url.URL{Scheme: k.Scheme, Host: k.Host}})
+	p.set(labels{of: changes, value: string(c.Reason), over: c.Over}).count.Add(1)
 }
 
 // hostKey returns the key of a host by its name in a HostState.

@@ -47,7 +47,6 @@ type Telemetry struct {
 	client        []trace.SpanStartOption // of the span of an attempt
 	meter         metric.Meter
 	counts        *instruments
-	changes       metric.Int64Counter // of hosts
 	hosts, fleet  []metric.Observable // the instruments of hostFigures and fleetFigures
 	peers         peers
 }
@@ -72,11 +71,10 @@ func New(c Config) (*Telemetry, error) {
 		meter:         cmp.Or(c.MeterProvider, otel.GetMeterProvider()).Meter(scope),
 		peers:         peers{known: map[peerKey]*peer{}},
 	}
-	var errs [4]error
+	var errs [3]error
 	t.counts, errs[0] = newInstruments(t.meter, c.NoAttemptMetrics)
-	t.changes, errs[1] = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the reason."))
-	t.hosts, errs[2] = newFigures(t.meter, hostFigures)
-	t.fleet, errs[3] = newFigures(t.meter, fleetFigures)
+	t.hosts, errs[1] = newFigures(t.meter, hostFigures)
+	t.fleet, errs[2] = newFigures(t.meter, fleetFigures)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -107,10 +105,13 @@ func (t *Telemetry) Observe(tr *transport.Transport) (stop func() error, err err
 		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
 	}
 	r, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		now := tr.Snapshot()
-		for _, s := range now.Hosts {
-			with := metric.WithAttributeSet(attribute.NewSet(server(nil, hostKey(s.Host))...))
-			observe(o, t.hosts, hostFigures, &s, with)
+		now, kept := tr.Snapshot(), t.peers.hosts()
+		for _, first := range []bool{true, false} { // the SDK keeps those that come first
+			for _, s := range now.Hosts {
+				if k := hostKey(s.Host); kept[k] == first {
+					observe(o, t.hosts, hostFigures, &s, metric.WithAttributeSet(attribute.NewSet(server(nil, k)...)))
+				}
+			}
 		}
 		if now.Fleet != nil {
 			observe(o, t.fleet, fleetFigures, now.Fleet)

@@ -815,6 +815,32 @@ func TestManyServers(t *testing.T) {
 	}
 }
 
+// TestManyServersHideNoNamedHost: a host that a rule names has its own sets of attributes beside any number of others.
+func TestManyServersHideNoNamedHost(t *testing.T) {
+	k := newKit(t)
+	tr := k.transport(transport.Config{
+		Rule:  policy.Rule{ShareRetryAfter: policy.On}.Or(quick),
+		Hosts: map[string]policy.Rule{"named.test": {}},
+		Base: base(func(req *http.Request) (*http.Response, error) {
+			return response(req, 503, strings.NewReader("abc"), "Retry-After: 3600"), nil
+		}),
+	})
+	const servers = 2010
+	for i := range servers {
+		_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))
+		require.NoError(t, err)
+	}
+	_, err := get(t.Context(), tr, "http://named.test/")
+	require.NoError(t, err)
+	named, overflow := attribute.String("server.address", "named.test"), attribute.Bool("otel.metric.overflow", true)
+	for _, name := range []string{"http.client.request.duration", "aplomb.request.duration", "http.client.response.body.size", "aplomb.attempts", "aplomb.host.changes"} {
+		assert.EqualValues(t, 1, k.sum(name, named), name)
+		assert.EqualValues(t, servers+1, k.sum(name), name)
+		assert.EqualValues(t, servers-1799, k.sum(name, overflow), name)
+	}
+	assert.EqualValues(t, 1, k.sum("aplomb.host.throttled_keys", named))
+}
+
 // TestTwoTelemetries: the counts of two Telemetries with the same meters add up.
 func TestTwoTelemetries(t *testing.T) {
 	k := newKit(t)
