@@ -140,15 +140,16 @@ func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Err
 	return e
 }
 
-// GoString returns the text of Error for %#v, because the fields have secrets.
-func (e *Error) GoString() string { return goString(e) }
+// GoString returns the text of Error for %#v, because the fields have secrets. Both have no pointer
+// as receiver, so that a copy of an Error prints the same.
+func (e Error) GoString() string { return goString(&e) }
 
 // Error names the number of attempts, the status of the last response, the reason and the last error,
 // or the offset of the cut of a body and why it was not continued. http.Client puts the method and the
 // URL before it. Error hides userinfo, query values and fragments in the URL of the request and in all
 // other URLs that it finds in the texts of the errors. Other secrets that a base transport writes into
 // its errors stay as they are.
-func (e *Error) Error() string {
+func (e Error) Error() string {
 	var b redact.Sentence
 	b.WriteString("transport: ")
 	if cut, ok := e.Err.(*cutError); ok {

@@ -40,7 +40,11 @@ func written(t testing.TB, u *url.URL, err error) string {
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))
 	require.Error(t, got)
 	resume := transport.BodyError(req, got, err)
-	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot().Hosts, resume) + fmt.Sprintf("%#v %#v", got, resume)
+	e, ok := errors.AsType[*transport.Error](got)
+	require.True(t, ok, "%T", got)
+	copied := *e
+	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot().Hosts, resume, transport.Explain(nil, got)) +
+		fmt.Sprintf("%#v %#v %v %+v %#v", got, resume, copied, copied, copied)
 }
 
 // The texts about a request hold no secret of its URL.
