@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -68,6 +70,19 @@ func TestRequestURLsAreRedacted(t *testing.T) {
 		} {
 			assert.NotContains(t, written(t, u, err), marker, "%#v and %q", u, err)
 		}
+	}
+}
+
+// net/http quotes a malformed header line. A server may repeat the query there, and make the line long.
+func TestMalformedHeadersAreShortAndWithoutSecrets(t *testing.T) {
+	u := &url.URL{Scheme: "http", Host: "h.test", Path: "/a", RawQuery: "key=" + marker}
+	for _, line := range []string{
+		"GET /a?key=" + marker, "no key=" + marker, "no such key " + marker,
+		strings.Repeat("a", 8<<20) + marker, strings.Repeat("key="+marker+" ", 1<<20),
+	} {
+		text := written(t, u, textproto.ProtocolError("malformed MIME header line: "+line))
+		assert.NotContains(t, text, marker, "%.40s", line)
+		assert.Less(t, len(text), 1<<16, "%.40s", line)
 	}
 }
 

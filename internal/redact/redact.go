@@ -22,6 +22,10 @@ import (
 // Hidden stands for each part of a URL that may be a secret.
 const Hidden = "xxxxx"
 
+// longest is about the length of the longest text of an error. A server writes into it: net/http quotes
+// a whole line of a malformed header.
+const longest = 2 << 10
+
 // longestName is the length of the longest name of a query parameter. A longer name is
 // taken for a token.
 const longestName = 40
@@ -169,6 +173,7 @@ func isName(s string) bool {
 // that the text may contain the URLs in known. Text adds the URLs of errors of
 // net/url in the tree of err. It also searches the text itself, because net/http writes
 // the Location of a response into a text, and other packages write the URL of a request.
+// The end of a long text is left out.
 func Text(err error, known ...string) string {
 	text := err.Error()
 	known = append(urlsIn(err), known...)
@@ -182,7 +187,37 @@ func Text(err error, known ...string) string {
 		}
 		text = withoutAuthority(text, u)
 	}
+	text = shortened(text)
+	for _, u := range known {
+		text = withoutQuery(text, u)
+	}
 	return h.text(text)
+}
+
+// shortened leaves out the end of a long text, from the beginning of a word on. A part of
+// a word may be a part of a URL, in which nobody finds the secrets.
+func shortened(text string) string {
+	if len(text) <= longest {
+		return text
+	}
+	return text[:strings.LastIndexAny(text[:longest], " \t\r\n\"<>`")+1] + "…"
+}
+
+// withoutQuery hides the parameters of a known URL and their values where they stand alone, unless they are as
+// short as a common word. A server may repeat them in a malformed header.
+func withoutQuery(text, known string) string {
+	known, _, _ = strings.Cut(known, "#")
+	_, query, _ := strings.Cut(known, "?")
+	for part := range strings.SplitSeq(query, "&") {
+		_, value, _ := strings.Cut(part, "=")
+		plain, _ := url.QueryUnescape(value)
+		for _, s := range [...]string{value, plain, part} {
+			if len(s) > 5 {
+				text = replaced(text, s, Hidden)
+			}
+		}
+	}
+	return text
 }
 
 // withoutAuthority hides what stands before and behind the host of a known URL. The error
@@ -249,7 +284,7 @@ func walk(err error, yield func(error) bool) bool {
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
 // address. It hides the secrets of the URLs that are known. The text is a line that can be
 // printed.
-func Cause(err error, known ...string) string { return Printable(causeIn(err, known)) }
+func Cause(err error, known ...string) string { return Printable(shortened(causeIn(err, known))) }
 
 func causeIn(err error, known []string) string {
 	if text := certificate(err); text != "" {

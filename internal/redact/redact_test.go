@@ -204,6 +204,38 @@ func TestTextsStayReadable(t *testing.T) {
 	}
 }
 
+// A server may repeat the query of a request in a line that net/http quotes.
+func TestPartsOfTheKnownURL(t *testing.T) {
+	const known = "http://h.test/a?token=" + marker + "2&short=abc&c=d%20" + marker + "%2F3&" + marker + "4"
+	for text, want := range map[string]string{
+		"line: /a?token=" + marker + "2&short=abc":                        "line: /a?token=xxxxx&xxxxx",
+		"line: short=abc&token=" + marker + "2":                           "line: xxxxx&token=xxxxx",
+		"line: " + marker + "2 is no token, abc is short":                 "line: xxxxx is no token, abc is short",
+		"line: " + marker + "4":                                           "line: xxxxx",
+		"line: \"c\" is \"d " + marker + "/3\" or d%20" + marker + "%2F3": "line: \"c\" is \"xxxxx\" or xxxxx",
+	} {
+		assert.Equal(t, want, redact.Text(errors.New(text), known))
+	}
+}
+
+// A text is bounded, and the secrets at its end are hidden or left out.
+func TestLongTextsAreShort(t *testing.T) {
+	for _, part := range []string{"a", "a ", `"`, "http://h.test/ ", "?", "\x00", "ö"} {
+		for n := 2000; n < 2060; n++ {
+			text := "malformed MIME header line: " + strings.Repeat(part, n/len(part)) + " http://u:" + marker + "@h.test/?" + marker
+			err := fmt.Errorf("%s%s", text, strings.Repeat(part, 1<<13/len(part)))
+			for _, got := range []string{redact.Text(err), redact.Cause(err)} {
+				require.Less(t, len(got), 9000, part)
+				require.NotContains(t, got, marker, part)
+				require.True(t, strings.HasPrefix(got, "malformed MIME header line: ") && strings.HasSuffix(got, "…"), got)
+			}
+		}
+	}
+	names := &x509.Certificate{DNSNames: []string{strings.Repeat("a", 1<<16)}}
+	assert.Less(t, len(redact.Cause(x509.HostnameError{Certificate: names, Host: "h.test"})), 9000)
+	assert.Equal(t, strings.Repeat("a", 2048), redact.Text(errors.New(strings.Repeat("a", 2048))))
+}
+
 // The cost of a redaction grows with the text, not with its square.
 func TestLongTexts(t *testing.T) {
 	for _, part := range []string{`"`, `\"`, `"\z`, "http://", "?", "u:p@", "/;a=", `"http://`, "http://h/#", "/#>", "/?>", "http://h/# "} {
