@@ -170,7 +170,7 @@ func run(ctx context.Context, args []string, w world) int {
 	if err != nil {
 		return terminal.Misused(w.stderr, "aplomb rules", err)
 	}
-	file, err := load(o.file, w)
+	file, err := await(ctx, func() (*rulejson.File, error) { return load(o.file, w) })
 	if err != nil {
 		printFaults(o, w, err)
 		return exitFaults
@@ -192,6 +192,24 @@ func run(ctx context.Context, args []string, w world) int {
 	}
 	print(o, w, p)
 	return exitFine
+}
+
+// await returns what f does, or the error of the context if that ends first. Nothing else ends the open of a
+// named pipe that nobody writes to, or a Read of the standard input.
+func await[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
+	done := make(chan struct{})
+	var got T
+	var failed error
+	go func() {
+		defer close(done)
+		got, failed = f()
+	}()
+	select {
+	case <-done:
+		return got, failed
+	case <-ctx.Done():
+		return v, ctx.Err()
+	}
 }
 
 // load reads and checks a file as a program would. transport.New finds the faults

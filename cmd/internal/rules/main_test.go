@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -241,4 +242,17 @@ func TestInterrupted(t *testing.T) {
 	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: interrupted(cancel)})
 	assert.Equal(t, 0, code, err.String())
 	assert.Contains(t, out.String(), "canceled")
+}
+
+// A signal ends a command that waits for its input.
+func TestEndsWhileItReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nobody, write := io.Pipe()
+		defer func() { assert.NoError(t, write.Close()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var out, err bytes.Buffer
+		assert.Equal(t, exitFaults, run(ctx, []string{"-"}, world{stdin: nobody, stdout: &out, stderr: &err}))
+		assert.Equal(t, "aplomb rules: context deadline exceeded\n", err.String())
+	})
 }
