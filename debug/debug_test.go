@@ -1,14 +1,18 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -217,6 +221,54 @@ func TestManyHosts(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, names["http://h007.test"].Requests)
 	assert.Equal(t, 1, names["http://h777.test"].ThrottledKeys)
+}
+
+// The page of a program with any number of hosts is soon made: a host that is left out is looked at and
+// no more.
+func TestHostsThatAreLeftOutCostLittle(t *testing.T) {
+	const n = 20_000
+	d := new(Page)
+	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) { return status(200) })})
+	for i := range n {
+		do(t, tr, "GET", fmt.Sprintf("http://h%d.test/", i))
+	}
+	bytes := func(f func()) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	snapshot, page := bytes(func() { tr.Snapshot() }), bytes(func() { d.state(tr, time.Time{}) })
+	assert.LessOrEqual(t, (page-snapshot)/n, 200.0, "bytes of the page per host, beside the snapshot")
+}
+
+// The hosts on the page are those that come first if all are sorted.
+func TestBusiest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []int{0, 1, maxHosts - 1, maxHosts, maxHosts + 1, 1000} {
+		all := make([]transport.HostState, n)
+		for i := range all {
+			all[i] = transport.HostState{Host: fmt.Sprintf("h%04d", i), Requests: rng.Uint64N(20), RetryBudget: float64(rng.IntN(20))}
+		}
+		sorted := slices.Clone(all)
+		slices.SortStableFunc(sorted, func(a, b transport.HostState) int {
+			if trouble(&a) != trouble(&b) {
+				return map[bool]int{true: -1, false: 1}[trouble(&a)]
+			}
+			return cmp.Compare(b.Requests, a.Requests)
+		})
+		want, got := map[string]bool{}, map[string]bool{}
+		for _, h := range sorted[:min(n, maxHosts)] {
+			want[h.Host] = true
+		}
+		best := busiest(all)
+		for _, h := range best {
+			got[h.Host] = true
+		}
+		assert.Equal(t, want, got)
+		assert.True(t, slices.IsSortedFunc(best, func(a, b *transport.HostState) int { return cmp.Compare(a.Host, b.Host) }))
+	}
 }
 
 // Each setting is shown with its source.

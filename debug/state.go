@@ -39,7 +39,7 @@ type host struct {
 }
 
 // trouble reports whether a person should look at the host.
-func (h *host) trouble() bool {
+func trouble(h *transport.HostState) bool {
 	return h.ThrottledKeys > 0 || h.CircuitOpen || h.ConcurrencyWaiting+h.QuotaWaiting+h.RateLimitWaiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
 }
 
@@ -49,30 +49,36 @@ func (p *Page) state(t *transport.Transport, began time.Time) state {
 	s.Changes, s.Recent = p.recent.all()
 	all, now := p.counts.all(), t.Snapshot()
 	s.Fleet = now.Fleet
-	for _, h := range now.Hosts {
-		s.Hosts = append(s.Hosts, host{HostState: h, counts: all[h.Host]})
-		s.Total.Requests += h.Requests
-		s.Total.InFlight += h.InFlight
+	for i := range now.Hosts {
+		s.Total.Requests += now.Hosts[i].Requests
+		s.Total.InFlight += now.Hosts[i].InFlight
 	}
 	for _, c := range all {
 		s.Total.Retries += c.retries()
 		s.Total.Failed += c.Failed
 	}
-	s.choose()
-	for i := range s.Hosts {
-		s.Hosts[i].Rule = ruleOf(t, s.Hosts[i].Host)
+	for _, h := range busiest(now.Hosts) {
+		s.Hosts = append(s.Hosts, host{HostState: *h, counts: all[h.Host], Rule: ruleOf(t, h.Host)})
 	}
+	s.More = len(now.Hosts) - len(s.Hosts)
 	return s
 }
 
-// choose leaves out the hosts that are too many, and sorts the others by name.
-func (s *state) choose() {
-	if s.More = max(0, len(s.Hosts)-maxHosts); s.More > 0 {
-		last := map[bool]int{true: 1}
-		slices.SortFunc(s.Hosts, func(a, b host) int {
-			return cmp.Or(last[!a.trouble()]-last[!b.trouble()], cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Host, b.Host))
-		})
-		s.Hosts = s.Hosts[:maxHosts]
+// busiest returns the hosts for the page by name: those in trouble first, and then those with the most
+// requests. There may be 100,000 hosts, so the others are not sorted. all are sorted by name.
+func busiest(all []transport.HostState) (best []*transport.HostState) {
+	last := map[bool]int{true: 1}
+	before := func(a, b *transport.HostState) int {
+		return cmp.Or(last[!trouble(a)]-last[!trouble(b)], cmp.Compare(b.Requests, a.Requests), 1) // a is the new
 	}
-	slices.SortFunc(s.Hosts, func(a, b host) int { return cmp.Compare(a.Host, b.Host) })
+	for i := range all {
+		h := &all[i]
+		if len(best) == maxHosts && before(h, best[maxHosts-1]) > 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(best, h, func(old, h *transport.HostState) int { return -before(h, old) })
+		best = slices.Insert(best[:min(len(best), maxHosts-1)], at, h)
+	}
+	slices.SortFunc(best, func(a, b *transport.HostState) int { return cmp.Compare(a.Host, b.Host) })
+	return best
 }

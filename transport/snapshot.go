@@ -3,9 +3,9 @@
 package transport
 
 import (
-	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -76,9 +76,17 @@ func (t *Transport) Snapshot() Snapshot {
 	if t.registry.Hosts == nil {
 		return Snapshot{} // a zero Transport
 	}
-	s := Snapshot{Hosts: []HostState{}}
-	t.registry.Hosts.All(func(h *host.State[rules.Resolved]) { s.Hosts = append(s.Hosts, t.snapshot(h)) })
-	slices.SortFunc(s.Hosts, func(a, b HostState) int { return cmp.Compare(a.Host, b.Host) })
+	var all []HostState
+	t.registry.Hosts.All(func(h *host.State[rules.Resolved]) { all = append(all, t.snapshot(h)) })
+	order := make([]*HostState, len(all)) // is sorted sooner than the reports, which are large
+	for i := range all {
+		order[i] = &all[i]
+	}
+	slices.SortFunc(order, func(a, b *HostState) int { return strings.Compare(a.Host, b.Host) })
+	s := Snapshot{Hosts: make([]HostState, len(all))}
+	for i, h := range order {
+		s.Hosts[i] = *h
+	}
 	if t.registry.Fleet != nil {
 		f := t.registry.Fleet.State()
 		s.Fleet = &FleetState{Connected: f.Connected, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped}
