@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,6 +112,50 @@ func TestNoProofWithoutHooks(t *testing.T) {
 			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
 			require.Error(t, err)
 			count(t, row.attempts, sent, "POST sent")
+		})
+	}
+}
+
+// net/http goes on with a dial after the time of an attempt, and calls the hooks then. Those of the caller
+// hear of the attempts that have time only.
+func TestHooksAfterTheTimeOfAnAttempt(t *testing.T) {
+	for within, want := range map[time.Duration][]string{
+		30 * time.Second: {"start", "start"}, 5 * time.Minute: {"start", "done", "1xx"},
+	} {
+		inBubble(t, within.String(), func(t *testing.T) {
+			b := rt(func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				trace.ConnectStart("tcp", "h.test:80")
+				time.AfterFunc(time.Minute, func() {
+					trace.ConnectDone("tcp", "h.test:80", nil)
+					assert.NoError(t, trace.Got1xxResponse(103, nil))
+				})
+				select {
+				case <-req.Context().Done():
+					return nil, req.Context().Err()
+				case <-time.After(2 * time.Minute):
+				}
+				return newResponse(req, 200, http.NoBody), nil
+			})
+			var mu sync.Mutex
+			var told []string
+			tell := func(text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, text)
+			}
+			hooks := &httptrace.ClientTrace{
+				ConnectStart:   func(string, string) { tell("start") },
+				ConnectDone:    func(string, string, error) { tell("done") },
+				Got1xxResponse: func(int, textproto.MIMEHeader) error { tell("1xx"); return nil },
+			}
+			tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{AttemptTimeout: within, MaxAttempts: 2}.Or(quick)})
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			_ = closing(tr.RoundTrip(req.WithContext(httptrace.WithClientTrace(t.Context(), hooks))))
+			time.Sleep(time.Hour)
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Equal(t, want, told)
 		})
 	}
 }

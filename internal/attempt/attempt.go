@@ -127,6 +127,9 @@ func (a *Attempt) Copied() (out *Outgoing) {
 // Arm gives the copy its context and its body.
 func (a *Attempt) Arm(out *Outgoing) {
 	req := &out.Req
+	if trace := httptrace.ContextClientTrace(a.Ctx); trace != nil && a.Timed {
+		a.Ctx = httptrace.WithClientTrace(untraced{a.Ctx}, out.Ctx.silenced(trace))
+	}
 	if l := a.Link; l != nil {
 		l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
 		a.Ctx = httptrace.WithClientTrace(a.Ctx, &l.trace)

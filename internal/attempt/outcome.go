@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,6 +241,31 @@ func (l *Link) Addr() string {
 // hooks for package net, which have a key that nobody else can name.
 func Untraced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(untraced{ctx}, &httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}})
+}
+
+// silenced returns a copy of the caller's trace that calls no hook once the time of the attempt is over.
+// net/http goes on with a dial that nobody waits for, and so would call the hooks beside those of the
+// next attempt, or when the caller has its error and reads what they wrote.
+func (a *attemptContext) silenced(trace *httptrace.ClientTrace) *httptrace.ClientTrace {
+	copied := *trace
+	for _, hook := range reflect.ValueOf(&copied).Elem().Fields() {
+		if hook.IsNil() {
+			continue
+		}
+		call, kind := reflect.ValueOf(hook.Interface()), hook.Type()
+		hook.Set(reflect.MakeFunc(kind, func(args []reflect.Value) (results []reflect.Value) {
+			a.lock()
+			isLate := a.phase == late
+			if a.mu.Unlock(); !isLate {
+				return call.Call(args)
+			}
+			for result := range kind.Outs() {
+				results = append(results, reflect.Zero(result))
+			}
+			return results
+		}))
+	}
+	return &copied
 }
 
 // untraced hides a ClientTrace.
