@@ -21,14 +21,14 @@ import (
 func (p *Permit) TryLine(r *Request, place line.Place) bool {
 	conf, now := r.lineConfig(), r.Registry.Now()
 	asked := place // so that a place costs no allocation if nobody has to hear of its end
-	if r.State.Machines().Line.Enter(now, &asked, nil, &conf).Verb == queue.Wait {
-		return false
+	a := r.State.Machines().Line.Enter(now, &asked, nil, &conf)
+	if a.Token {
+		p.taken = now
 	}
-	p.taken = now
 	if asked.Leaves() {
 		p.place = &asked
 	}
-	return true
+	return a.Verb == queue.Go
 }
 
 // AwaitLine waits in the line of the host, until a time at the latest.
@@ -44,10 +44,11 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 	a, _, no := p.wait(r, LimitLine, sum)
 	switch {
 	case no == nil:
-		p.taken = r.Registry.Now()
-	case no.Err == nil && a.Down && r.Rule.Breaker:
+	case no.Err != nil:
+		no.Limit = "" // the end of the context is the reason
+	case a.Down && r.Rule.Breaker:
 		no.Limit = LimitCircuit
-	case no.Err == nil:
+	default:
 		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: r.State.Machines().News().Failure(), Since: r.Registry.Now()})
 	}
 	return no

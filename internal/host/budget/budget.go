@@ -126,14 +126,14 @@ func (b *Budget) Left(c *Config) float64 {
 	return max(0, c.size()-b.used)
 }
 
-// Next returns when time alone has earned a retry, or [instant.Never].
+// Next returns when time alone has earned a retry. If time earns none, it is in a second: requests may have by then.
 func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
 	short := b.used + 1 - c.size()
 	switch {
 	case c.Off() || short <= 0:
 		return now
 	case c.PerSecond <= 0:
-		return instant.Never
+		return instant.After(now, time.Second)
 	}
 	return instant.After(now, time.Duration(math.Ceil(short/c.PerSecond*1e9)))
 }

@@ -79,11 +79,12 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 		l.mu.Unlock()
 		return a
 	}
+	a := queue.Answer{Token: p.Sent > 0 && !s.Down()}
 	switch {
+	case a.Token:
+		l.budget.Take(&c.Budget)
 	case s.Down():
 		s.Probe(now)
-	case p.Sent > 0:
-		l.budget.Take(&c.Budget)
 	}
 	if s.waits() {
 		p.in, p.leaves = s, true
@@ -92,7 +93,7 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	next := l.leave(p, w)
 	l.mu.Unlock()
 	next.Wake()
-	return queue.Answer{}
+	return a
 }
 
 // scopeOf returns the scope in which a request waits: its own, if that has an outage or a line, or the host. The lock is held.
