@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
 // Default is the classifier that decides if no other classifier has an opinion.
@@ -160,10 +161,14 @@ func namesWait(o Outcome) bool {
 // meets the effect of the first one and fails with 412 (RFC 9110 §13.1.1). With a
 // key it is idempotent all the same.
 //
+// Nor is a request that counts once only, with or without a key. It has a DPoP (RFC 9449), an
+// X-WSSE, a nonce of OAuth 1.0, of Hawk or in a Signature-Input (RFC 9421), or the nonce count of
+// Digest. The second response would say that the nonce was used, and hide the first.
+//
 // As in net/http, a key without values marks the request as idempotent and is
 // not sent. A nil request is not idempotent.
 func Idempotent(r *http.Request) bool {
-	if r == nil {
+	if r == nil || scope.SingleUse(r) {
 		return false
 	}
 	// IANA's registry has these methods (https://www.iana.org/assignments/http-methods, as of

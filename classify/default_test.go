@@ -248,6 +248,16 @@ func TestIdempotent(t *testing.T) {
 	assert.False(t, Idempotent(&http.Request{Method: "POST"}), "no header at all")
 }
 
+// A server that remembers a nonce answers the second request with "already used", key or not.
+func TestIdempotentSingleUse(t *testing.T) {
+	for _, method := range []string{"GET", "PUT", "POST"} {
+		r := &http.Request{Method: method, Header: http.Header{"Dpop": {"proof"}, "Idempotency-Key": {"k"}}}
+		assert.False(t, Idempotent(r), method)
+		r.Header = http.Header{"Authorization": {"DPoP token"}, "Idempotency-Key": {"k"}}
+		assert.True(t, Idempotent(r), "%s without a proof", method)
+	}
+}
+
 // After a lost response, the second of two conditional requests would meet the effect of the first
 // (RFC 9110 §13.1.1). A condition of a safe method does no harm.
 func TestIdempotentConditions(t *testing.T) {

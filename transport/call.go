@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -172,6 +173,9 @@ func (c *call) isSingle() bool {
 func (c *call) isIdempotent() bool {
 	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
+
+// isSpent reports whether a response has used up the request, even if it says that the server did not act.
+func (c *call) isSpent() bool { return scope.SingleUse(c.Req) && !c.isIdempotent() }
 
 // gaveUp reports whether a reason is a limit that withheld a retry that was otherwise due. A deadline that
 // has passed is none.

@@ -25,7 +25,7 @@ const (
 	// first.
 	ReasonOutrun Reason = "outrun"
 	// ReasonNotIdempotent means that the server may have acted on the request, and
-	// that it must not act twice.
+	// that it must not act twice, or that the request has a nonce that counts once.
 	ReasonNotIdempotent Reason = "not_idempotent"
 	// ReasonNotReplayable means that the request's body cannot be sent again. Attempt.Err says
 	// why: GetBody failed, a limit was reached (Rule.ReplayBuffer), or the base transport still

@@ -74,6 +74,9 @@
 // out. GET, HEAD, OPTIONS, TRACE, PUT, DELETE and the further methods that IANA's
 // registry calls idempotent are so, and any request with an Idempotency-Key.
 //
+// A request with a nonce that counts once (see classify.Idempotent) is sent again only if
+// no response came and no server can have seen it.
+//
 // So a POST is not sent twice unless that is harmless. With classify.Refusals as
 // the rule's Classify, a 429, and a 503 that names a wait, also mean that the server
 // did not act. Package policy/profile has rules for well-known providers, which know

@@ -83,7 +83,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 			return true, true, false // it is final, because others have a history
 		}
 		v := c.Rule.Classify(c.OutcomeOf(resp, nil))
-		return true, v != classify.Refused, retryable(v)
+		return true, v != classify.Refused || c.isSpent(), retryable(v)
 	}
 	e, known := errors.AsType[*Error](err)
 	if known && errors.Is(e, ErrNotSent) {

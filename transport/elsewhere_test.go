@@ -159,6 +159,7 @@ func TestMayGoElsewhereByTheRule(t *testing.T) {
 		rule, own policy.Rule // of the host, and of the request
 		method    string      // GET if empty
 		key       string
+		proof     string
 		what      answer
 		want      bool
 	}{
@@ -172,6 +173,9 @@ func TestMayGoElsewhereByTheRule(t *testing.T) {
 		"final reset":                  {rule: policy.Rule{Classify: final}, what: faults.ConnReset()},
 		"a failure with 200":           {rule: policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}, what: status(200), want: true},
 		"a refusal with 200":           {rule: policy.Rule{Classify: classify.OnStatus(classify.Refused, 200)}, method: http.MethodPost, what: status(200), want: true},
+		"a spent proof":                {rule: policy.Rule{Classify: classify.Refusals}, proof: "1", what: status(503, "Retry-After: 0")},
+		"a proof that never left":      {proof: "1", what: refusedDial, want: true},
+		"a proof that counts again":    {rule: policy.Rule{Idempotent: always}, proof: "1", what: status(503), want: true},
 		"a 429 is about the client":    {rule: policy.Rule{Classify: classify.Refusals}, what: status(429)},
 		"a key of the rule is unknown": {rule: policy.Rule{IdempotencyKey: policy.UUIDKey}, method: http.MethodPost, what: status(503)},
 		"a rule with a fault":          {own: policy.Rule{MaxAttempts: 5000}, what: status(503)},
@@ -183,6 +187,9 @@ func TestMayGoElsewhereByTheRule(t *testing.T) {
 				req := newRequest(t, cmp.Or(row.method, http.MethodGet), "http://a.test/", nil)
 				if row.key != "" {
 					req.Header.Set("Idempotency-Key", row.key)
+				}
+				if row.proof != "" {
+					req.Header.Set("DPoP", row.proof)
 				}
 				if row.own.Idempotent != nil || row.own.MaxAttempts > 0 {
 					req = req.WithContext(transport.WithRule(req.Context(), row.own))

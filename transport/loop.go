@@ -285,7 +285,8 @@ func (x *retrier) judge(d *decision) {
 	a := &x.last
 	below, ok := errors.AsType[*Error](a.Err)
 	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
-	if a.Class == classify.Refused && a.Resp != nil && a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response {
+	if a.Class == classify.Refused && a.Resp != nil && (x.isSpent() ||
+		a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response) {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
 	}
 	d.at, d.err = time.Now(), a.Err

@@ -25,6 +25,7 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -201,6 +202,51 @@ func TestPOST(t *testing.T) {
 				assert.Equal(t, "text", b)
 			}
 		})
+	}
+}
+
+// A request with a proof that counts once is sent again only if it never left. The second response
+// would say that the proof was used, and hide the first with its wait.
+func TestSingleUse(t *testing.T) {
+	rules := map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service(), "hedge": {Hedge: policy.Hedge{Delay: time.Millisecond, UnsafeMethods: policy.On}}}
+	refused := faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	for name, rule := range rules {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
+			for what, row := range map[string]struct {
+				answer answer
+				sent   int
+				allow  bool // says that the proof counts again
+			}{
+				"429":          {answer: status(429, "Retry-After: 1"), sent: 1},
+				"503":          {answer: status(503, "Retry-After: 1"), sent: 1},
+				"425":          {answer: status(425), sent: 1},
+				"reset":        {answer: faults.ConnReset(), sent: 1},
+				"slow":         {answer: status(200).Delay(500 * time.Millisecond), sent: 1},
+				"cut":          {answer: status(200).Header("ETag", `"v"`).CutAt(3), sent: 1},
+				"never left":   {answer: refused, sent: 2},
+				"counts again": {answer: status(503, "Retry-After: 1"), sent: 2, allow: true},
+			} {
+				inBubble(t, name+"/"+method+"/"+what, func(t *testing.T) {
+					base := script(row.answer, status(200))
+					req := headed(t, method, "http://a.test/", "DPoP: proof")
+					if row.allow {
+						req = req.WithContext(transport.WithIdempotent(req.Context()))
+					}
+					resp, err := mustNew(t, transport.Config{Base: base, Rule: rule}).RoundTrip(req)
+					if err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+					base.sent(t, row.sent)
+					switch {
+					case row.sent > 1:
+						assert.NoError(t, err)
+					case resp != nil && resp.StatusCode >= 400:
+						assert.Equal(t, transport.ReasonNotIdempotent, transport.ReasonOf(resp, nil))
+					}
+				})
+			}
+		}
 	}
 }
 

@@ -1,11 +1,13 @@
-// Package scope tells the scopes of requests apart: by their credentials, to which a server's
-// "try later" applies.
+// Package scope looks at the credentials of requests. They tell the scopes apart to which a server's
+// "try later" applies, and say whether a request counts once only.
 package scope
 
 import (
 	"hash/maphash"
 	"net/http"
 	"strings"
+
+	"github.com/dunglas/httpsfv"
 )
 
 // Key returns a number for the credentials in a request's header. Servers keep
@@ -115,12 +117,53 @@ func authorization(v string) (scheme, value string) {
 type steady uint8
 
 const (
-	byName steady = iota
+	byName  steady = iota
+	byNonce        // its name as well; servers take each nonce once
 	byCredential
 	byKeyID
 	byUser
 	byTokenUnlessSigned // OAuth 1.0 is a signature; other uses of the name have a plain token
 )
+
+// SingleUse reports whether a request has a proof that a server takes once: a DPoP (RFC 9449 §4.2),
+// an X-WSSE, a nonce of OAuth 1.0 (RFC 5849 §3.3), of Hawk and the like, or in a Signature-Input (RFC
+// 9421 §2.3), or the nonce count of Digest (RFC 7616 §3.4). If it is sent again as it is, the response
+// says that the proof was used.
+func SingleUse(r *http.Request) bool {
+	h := r.Header
+	if r.URL != nil && strings.Contains(r.URL.RawQuery, "oauth_nonce=") ||
+		len(h["Dpop"])+len(h["DPoP"])+len(h["X-Wsse"])+len(h["X-WSSE"]) > 0 {
+		return true
+	}
+	if auth := h["Authorization"]; len(auth) > 0 {
+		scheme, rest, _ := strings.Cut(auth[0], " ")
+		switch part, known := changing(scheme); {
+		case known && part == byNonce,
+			known && part == byUser && param(rest, "nc") != "",
+			known && part == byTokenUnlessSigned && param(rest, "oauth_nonce") != "":
+			return true
+		}
+	}
+	input := h["Signature-Input"]
+	return len(input) > 0 && hasNonce(input)
+}
+
+// hasNonce reports whether a signature of a Signature-Input has a nonce.
+func hasNonce(input []string) bool {
+	signatures, err := httpsfv.UnmarshalDictionary(input)
+	if err != nil {
+		return false // no server takes it
+	}
+	for _, name := range signatures.Names() {
+		signature, _ := signatures.Get(name)
+		if components, ok := signature.(httpsfv.InnerList); ok {
+			if _, ok := components.Params.Get("nonce"); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // changing returns the steady part of a scheme whose value changes with every
 // request. known is false for other schemes.
@@ -140,9 +183,9 @@ var changingSchemes = [...]struct {
 	part steady
 }{
 	{"Negotiate", byName}, {"NTLM", byName}, {"Kerberos", byName},
-	{"Hawk", byName}, {"MAC", byName}, {"Signature", byName}, {"Hmac", byName},
+	{"Hawk", byNonce}, {"MAC", byNonce}, {"Signature", byName}, {"Hmac", byName},
 	{"SCRAM-SHA-1", byName}, {"SCRAM-SHA-256", byName}, {"HOBA", byName}, {"Mutual", byName},
-	{"EG1-HMAC-SHA256", byName}, {"VERACODE-HMAC-SHA-256", byName},
+	{"EG1-HMAC-SHA256", byNonce}, {"VERACODE-HMAC-SHA-256", byNonce},
 	{"AWS", byKeyID}, {"GOOG1", byKeyID}, {"OSS", byKeyID}, {"OBS", byKeyID},
 	{"SharedKey", byKeyID}, {"SharedKeyLite", byKeyID},
 	{"Digest", byUser},

@@ -108,5 +108,49 @@ func FuzzKey(f *testing.F) {
 		h := http.Header{"Authorization": {v}}
 		assert.Equal(t, Key(seed, h.Clone()), Key(seed, h), "two scopes")
 		assert.True(t, Text(h) == Text(h.Clone()) && (Text(h) == "") == (Key(seed, h) == 0), "the text says something else")
+		SingleUse(&http.Request{Header: http.Header{"Authorization": {v}, "Signature-Input": {v}}})
 	})
+}
+
+func TestSingleUse(t *testing.T) {
+	const digest = `Digest username="ann", realm="nc=1", nonce="1", uri="/", response="x"`
+	for name, row := range map[string]struct {
+		field, value, url string
+		want              bool
+	}{
+		"nothing":                         {},
+		"a DPoP":                          {field: "Dpop", value: "e.y.J", want: true},
+		"a DPoP as the RFC writes it":     {field: "DPoP", value: "e.y.J", want: true},
+		"a token bound to a DPoP":         {field: "Authorization", value: "DPoP token"},
+		"a WSSE":                          {field: "X-Wsse", value: `UsernameToken Username="u", Nonce="n"`, want: true},
+		"a WSSE in capitals":              {field: "X-WSSE", value: `UsernameToken Username="u", Nonce="n"`, want: true},
+		"OAuth 1.0":                       {field: "Authorization", value: `OAuth realm="a, b", oauth_nonce="n", oauth_signature="s"`, want: true},
+		"OAuth 1.0 in other letters":      {field: "Authorization", value: `oauth OAUTH_NONCE="n"`, want: true},
+		"OAuth 1.0 in the query":          {url: "http://h/?a=1&oauth_nonce=n&oauth_signature=s", want: true},
+		"OAuth with a plain token":        {field: "Authorization", value: "OAuth 00Dx!AQ0AQ=="},
+		"OAuth without a nonce":           {field: "Authorization", value: `OAuth oauth_token="oauth_nonce"`},
+		"a nonce of another scheme":       {field: "Authorization", value: `Bearer oauth_nonce="n"`},
+		"Hawk":                            {field: "Authorization", value: `Hawk id="1", ts="1", nonce="n", mac="m"`, want: true},
+		"MAC":                             {field: "Authorization", value: `MAC id="1", nonce="n", mac="m"`, want: true},
+		"EdgeGrid":                        {field: "Authorization", value: "EG1-HMAC-SHA256 client_token=c;nonce=n;signature=s", want: true},
+		"Digest with a count":             {field: "Authorization", value: digest + ", qop=auth, nc=00000001", want: true},
+		"Digest without a count":          {field: "Authorization", value: digest},
+		"AWS":                             {field: "Authorization", value: "AWS4-HMAC-SHA256 Credential=a/nonce, SignedHeaders=host, Signature=s"},
+		"basic":                           {field: "Authorization", value: "Basic eDp5"},
+		"a signature with a nonce":        {field: "Signature-Input", value: `a=("@method"), b=("@method" "date");created=1;nonce="n"`, want: true},
+		"a signature without":             {field: "Signature-Input", value: `a=("@method" "nonce");created=1;keyid=";nonce=1"`},
+		"a nonce of a component":          {field: "Signature-Input", value: `a=("@method";nonce="n");created=1`},
+		"a Signature-Input that is none":  {field: "Signature-Input", value: `a=(";nonce="n"`},
+		"a Signature-Input without lists": {field: "Signature-Input", value: `a=1;nonce="n"`},
+	} {
+		req, err := http.NewRequest(http.MethodGet, row.url, http.NoBody)
+		if row.field != "" {
+			req.Header[row.field] = []string{row.value}
+		}
+		assert.NoError(t, err, name)
+		assert.Equal(t, row.want, SingleUse(req), name)
+	}
+	assert.False(t, SingleUse(new(http.Request)))
+	req := &http.Request{Header: http.Header{"Authorization": {digest}}}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { SingleUse(req) }))
 }
