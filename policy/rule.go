@@ -191,11 +191,11 @@ type Rule struct {
 	// another. Between two reconnects after less than 1 MiB there is at least 1 s, including
 	// the time that the part took.
 	//
-	// If there is no rest to ask for, the request is sent again as a retry. Then the bytes
-	// that the reader has are compared with those of the second response, and dropped. The
-	// headers are compared as well, but for fields such as Date and X-Request-Id. The reader
-	// gets exactly the body of the second response. If the two differ, the body ends with the
-	// error of the cut. This also serves requests that transport.WithIdempotent allows to be
+	// If there is no rest to ask for, or if a signature of the request covers its range, the
+	// request is sent again as a retry. Then the bytes that the reader has are compared with
+	// those of the second response, and dropped. The headers are compared as well, but for
+	// fields such as Date and X-Request-Id. The reader gets exactly the body of the second
+	// response. If the two differ, the body ends with the error of the cut. This also serves requests that transport.WithIdempotent allows to be
 	// sent again and that have no body or one in memory. It never serves a response that may
 	// be a stream.
 	//

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
@@ -252,6 +253,42 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 				if !row.again {
 					assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 				}
+			})
+		})
+	}
+}
+
+// TestSignedRange: a request whose signature covers its range is sent again as it is, or not at all.
+// Any other range would be refused.
+func TestSignedRange(t *testing.T) {
+	const size, signature = 3000, "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;range, Signature=0f"
+	for name, row := range map[string]struct {
+		most int64
+		want []string // the ranges that are asked for
+	}{
+		"within MaxRefetch": {0, []string{"bytes=0-2999", "bytes=0-2999"}},
+		"too much":          {1000, []string{"bytes=0-2999"}},
+		"off":               {policy.Off, []string{"bytes=0-2999"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				whole := ts.Status(http.StatusPartialContent).Body(text(size)).Header("ETag", `"v1"`).Header("Content-Range", "bytes 0-2999/9000")
+				s := set(t, cfg, policy.Rule{MaxRefetch: row.most}, whole.CutAt(2000, ts.Reset), whole)
+				req := s.request(http.MethodGet, nil)
+				req.Header.Set("Range", row.want[0])
+				req.Header.Set("Authorization", signature)
+				got := s.do(req)
+				if len(row.want) > 1 {
+					require.NoError(t, got.err)
+					assert.Equal(t, text(size), got.body)
+				} else {
+					assert.Equal(t, classify.ErrorReset, classify.ErrorTypeOf(got.err), "%v", got.err)
+				}
+				var ranges []string
+				for _, a := range s.Log() {
+					ranges = append(ranges, a.Header.Get("Range"))
+				}
+				assert.Equal(t, row.want, ranges)
 			})
 		})
 	}

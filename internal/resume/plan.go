@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
 // Terms say what the rule and the caller allow.
@@ -55,7 +56,7 @@ const (
 	ErrBelow       Impossible = "transport: a Transport below has asked for the rest"
 	ErrRange       Impossible = "transport: the response has a Content-Range, and its status is not 206"
 	ErrStream      Impossible = "transport: the response is a stream"
-	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
+	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, or the request has a signature of its range, and it is not sent again whole"
 	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
 	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (MaxRefetch)"
 	ErrMayStream   Impossible = "transport: a body without a length may be a stream if it has fewer than 512 bytes or came with a pause, so it is not fetched again"
@@ -118,7 +119,8 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	case opaque != "" && len(opaque) == len(tag)-2 && !strings.ContainsFunc(opaque, func(c rune) bool { return c == '"' || c <= ' ' || c == 0x7f }):
 		p.validator = tag // a strong one; the grammar (RFC 9110 §8.8.3) allows an empty tag, but that identifies nothing
 	}
-	ranged := p.validator != "" && accepts != "none"
+	bears := req.Header["Authorization"] != nil || req.Header["Signature-Input"] != nil || req.URL != nil && req.URL.RawQuery != ""
+	ranged := p.validator != "" && accepts != "none" && !(bears && scope.SignsRange(req))
 	if !ranged || p.end == unknown { // or else it is a file, whatever its type
 		for _, t := range streamTypes { // a second request would bring other events
 			if end := len(t) - 1; len(media) > end && media[end]|0x20 == t[end] && strings.EqualFold(media[:end], t[:end]) {

@@ -71,6 +71,7 @@ func TestA416ToTheWholeRequest(t *testing.T) {
 func TestCheck(t *testing.T) {
 	const weak = `W/"a"`
 	get := &http.Request{Method: http.MethodGet}
+	signed := &http.Request{Method: http.MethodGet, Header: http.Header{"Authorization": {"SharedKey account:signature"}}}
 	for name, tt := range map[string]struct {
 		req      *http.Request
 		header   http.Header
@@ -81,6 +82,8 @@ func TestCheck(t *testing.T) {
 		"a strong tag":             {get, http.Header{"Etag": {`"a"`}}, false, nil, false},
 		"a strong tag, or again":   {get, http.Header{"Etag": {`"a"`}}, true, nil, false},
 		"a strong tag, no ranges":  {get, http.Header{"Etag": {`"a"`}, "Accept-Ranges": {"none"}}, false, ErrNoRanges, false},
+		"a signature":              {signed, http.Header{"Etag": {`"a"`}}, false, ErrNoRanges, false},
+		"a signature, so again":    {signed, http.Header{"Etag": {`"a"`}}, true, nil, true},
 		"no ranges, so again":      {get, http.Header{"Etag": {`"a"`}, "Accept-Ranges": {"none"}}, true, nil, true},
 		"a weak tag":               {get, http.Header{"Etag": {weak}}, false, ErrNoValidator, false},
 		"a weak tag, so again":     {get, http.Header{"Etag": {weak}}, true, nil, true},

@@ -1,10 +1,12 @@
 // Package scope looks at the credentials of requests. They tell the scopes apart to which a server's
-// "try later" applies, and say whether a request counts once only.
+// "try later" applies. They say whether a request counts once only, and whether it may ask for another range.
 package scope
 
 import (
 	"hash/maphash"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
@@ -144,25 +146,46 @@ func SingleUse(r *http.Request) bool {
 			return true
 		}
 	}
-	input := h["Signature-Input"]
-	return len(input) > 0 && hasNonce(input)
+	return len(h["Signature-Input"]) > 0 && anySignature(h, func(s httpsfv.InnerList) bool {
+		_, has := s.Params.Get("nonce")
+		return has
+	})
 }
 
-// hasNonce reports whether a signature of a Signature-Input has a nonce.
-func hasNonce(input []string) bool {
-	signatures, err := httpsfv.UnmarshalDictionary(input)
-	if err != nil {
-		return false // no server takes it
+// SignsRange reports whether a signature of the request is wrong with another Range or If-Range. It
+// covers one of them, or has to cover a Range that is there, as that of Azure (SharedKey).
+func SignsRange(r *http.Request) bool {
+	scheme, rest, _ := strings.Cut(first(r.Header, "Authorization"), " ")
+	query := ""
+	if r.URL != nil {
+		query, _ = url.QueryUnescape(r.URL.RawQuery)
 	}
-	for _, name := range signatures.Names() {
-		signature, _ := signatures.Get(name)
-		if components, ok := signature.(httpsfv.InnerList); ok {
-			if _, ok := components.Params.Get("nonce"); ok {
-				return true
-			}
-		}
-	}
-	return false
+	return strings.EqualFold(scheme, "SharedKey") || namesRange(rest) || namesRange(query) || len(r.Header["Signature-Input"]) > 0 && anySignature(r.Header, func(s httpsfv.InnerList) bool {
+		return slices.ContainsFunc(s.Items, func(component httpsfv.Item) bool {
+			return component.Value == "range" || component.Value == "if-range"
+		})
+	})
+}
+
+// namesRange reports whether a signature lists Range or If-Range among the fields that it covers.
+// The list is named SignedHeaders, AdditionalHeaders or headers.
+func namesRange(signature string) bool {
+	_, list, _ := strings.Cut(strings.ToLower(signature), "headers=")
+	list, _, _ = strings.Cut(list, "&")
+	return slices.ContainsFunc(strings.FieldsFunc(list, func(c rune) bool { return c != '-' && (c < 'a' || c > 'z') }), func(name string) bool {
+		return name == "range" || name == "if-range"
+	})
+}
+
+// anySignature reports whether f is true of a signature in the Signature-Input (RFC 9421 §4.1). Its
+// items are the components that it covers.
+func anySignature(h http.Header, f func(httpsfv.InnerList) bool) bool {
+	all, err := httpsfv.UnmarshalDictionary(h["Signature-Input"])
+	return err == nil && slices.ContainsFunc(all.Names(), func(name string) bool {
+		member, _ := all.Get(name)
+		signature, ok := member.(httpsfv.InnerList)
+		return ok && f(signature)
+	})
 }
 
 // changing returns the steady part of a scheme whose value changes with every

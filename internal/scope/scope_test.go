@@ -3,6 +3,7 @@ package scope
 import (
 	"hash/maphash"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -97,6 +98,42 @@ func TestKey(t *testing.T) {
 	}
 }
 
+func TestSignsRange(t *testing.T) {
+	const aws = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250101/eu-west-1/s3/aws4_request, SignedHeaders="
+	for name, row := range map[string]struct {
+		field, value, url string
+		want              bool
+	}{
+		"nothing":                          {},
+		"a token":                          {field: "Authorization", value: "Bearer range"},
+		"AWS":                              {field: "Authorization", value: aws + "host;range;x-amz-date, Signature=aa", want: true},
+		"AWS in capitals":                  {field: "Authorization", value: aws + "Host;If-Range, Signature=aa", want: true},
+		"AWS without the range":            {field: "Authorization", value: aws + "host;x-amz-date;x-range;range-unit, Signature=aa"},
+		"AWS with Range in another place":  {field: "Authorization", value: "AWS4-HMAC-SHA256 Credential=range/1, SignedHeaders=host, Signature=aa"},
+		"Google storage":                   {field: "Authorization", value: "GOOG4-RSA-SHA256 Credential=a/1/x, SignedHeaders=host;range, Signature=x", want: true},
+		"Azure storage":                    {field: "Authorization", value: "SharedKey acc:aa=", want: true},
+		"Azure storage, lite":              {field: "Authorization", value: "SharedKeyLite acc:aa="},
+		"the query of AWS":                 {url: "http://h/?X-Amz-Signature=a&X-Amz-SignedHeaders=host%3Brange", want: true},
+		"the query of AWS, host alone":     {url: "http://h/range?range=1&X-Amz-SignedHeaders=host&X-Amz-Signature=range"},
+		"the query of Google":              {url: "http://h/?X-Goog-SignedHeaders=host%3bif-range&X-Goog-Signature=a", want: true},
+		"the query of OSS":                 {url: "http://h/?x-oss-additional-headers=range", want: true},
+		"a cavage signature":               {field: "Authorization", value: `Signature keyId="k",headers="(request-target) range",signature="s"`, want: true},
+		"a message signature":              {field: "Signature-Input", value: `a=("@method"), b=("@path" "range";sf);created=1`, want: true},
+		"a message signature, If-Range":    {field: "Signature-Input", value: `a=("if-range")`, want: true},
+		"a message signature, other parts": {field: "Signature-Input", value: `a=("@method" "x-range");keyid="range"`},
+	} {
+		req, err := http.NewRequest(http.MethodGet, row.url, http.NoBody)
+		assert.NoError(t, err, name)
+		if row.field != "" {
+			req.Header.Set(row.field, row.value)
+		}
+		assert.Equal(t, row.want, SignsRange(req), name)
+	}
+	req := &http.Request{Header: http.Header{"Authorization": {"Bearer a.b.c"}}}
+	assert.False(t, SignsRange(req))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { SignsRange(req) }))
+}
+
 // Whatever a header holds, the same header is the same scope, and nothing
 // panics.
 func FuzzKey(f *testing.F) {
@@ -108,7 +145,9 @@ func FuzzKey(f *testing.F) {
 		h := http.Header{"Authorization": {v}}
 		assert.Equal(t, Key(seed, h.Clone()), Key(seed, h), "two scopes")
 		assert.True(t, Text(h) == Text(h.Clone()) && (Text(h) == "") == (Key(seed, h) == 0), "the text says something else")
-		SingleUse(&http.Request{Header: http.Header{"Authorization": {v}, "Signature-Input": {v}}})
+		req := &http.Request{Header: http.Header{"Authorization": {v}, "Signature-Input": {v}}, URL: &url.URL{RawQuery: v}}
+		SingleUse(req)
+		SignsRange(req)
 	})
 }
 
