@@ -77,6 +77,10 @@ type Rule struct {
 	// body is in memory and has at most 64 KiB. It never cuts a response's body.
 	// Default off. Without it, an attempt after the first has 2 min if the caller has no
 	// deadline. Set it for polls that take longer.
+	//
+	// An attempt after the first also ends if the server takes nothing of the request's
+	// body for as long, but not before 10 s, and without an AttemptTimeout after 30 s. A
+	// StallTimeout takes the place of these.
 	AttemptTimeout time.Duration
 
 	// ConnectTimeout bounds the time in which an attempt gets a connection. It covers

@@ -104,8 +104,10 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 		x.waited += waited
 	}
 	a.Req, a.Clock, a.Timeouts, a.Timed = x.Req, &x.Registry.Clock, &x.Rule.Timeouts, x.Rule.Timed
-	if _, ok := x.Ctx.Deadline(); !ok && x.sent > 1 {
+	if _, ok := x.Ctx.Deadline(); x.sent > 1 && !ok {
 		a.Timeouts, a.Timed = &x.Rule.Later, true
+	} else if x.sent > 1 && x.body != nil {
+		a.Timeouts, a.Timed = &x.Rule.Retries, true
 	}
 	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)

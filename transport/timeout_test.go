@@ -71,6 +71,68 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 	}
 }
 
+// A retried upload of which the server takes nothing ends, because over net/http alone the caller would
+// know of the failure. Each piece is progress, however slow. The first attempt is not bounded.
+func TestRetriedUploadIntoSilence(t *testing.T) {
+	const size = 100 << 10
+	for _, row := range []struct {
+		name     string
+		rule     policy.Rule
+		deadline time.Duration
+		first    bool          // it is the first attempt that meets silence
+		pause    time.Duration // after each piece that the server takes; 0: it takes one only
+		took     time.Duration
+		is       error // nil: the upload succeeds
+	}{
+		{name: "default", took: 30 * time.Second, is: policy.ErrAttemptTimeout},
+		{name: "a deadline", deadline: time.Hour, took: 30 * time.Second, is: policy.ErrAttemptTimeout},
+		{name: "a short AttemptTimeout", rule: policy.Rule{AttemptTimeout: time.Second}, took: 10 * time.Second, is: policy.ErrAttemptTimeout},
+		{name: "a long AttemptTimeout", rule: policy.Rule{AttemptTimeout: time.Minute}, deadline: time.Hour, took: time.Minute, is: policy.ErrAttemptTimeout},
+		{name: "a StallTimeout", rule: policy.Rule{StallTimeout: 2 * time.Minute}, took: 2 * time.Minute, is: policy.ErrStallTimeout},
+		{name: "a slow link", pause: 29 * time.Second, took: 25 * 29 * time.Second},
+		{name: "a slow link, a short AttemptTimeout", rule: policy.Rule{AttemptTimeout: time.Second}, pause: 9 * time.Second, took: 25 * 9 * time.Second},
+		{name: "the first attempt", rule: policy.Rule{AttemptTimeout: time.Second}, deadline: time.Hour, first: true, took: time.Hour, is: context.DeadlineExceeded},
+	} {
+		for name, body := range bodies(t, strings.Repeat("x", size)) {
+			inBubble(t, row.name+"/"+name, func(t *testing.T) {
+				ctx := t.Context()
+				if row.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
+				}
+				slow := func(req *http.Request) (*http.Response, error) {
+					defer func() { _ = req.Body.Close() }()
+					for p := make([]byte, 32<<10); ; {
+						if _, err := req.Body.Read(p); err == io.EOF {
+							return play(req, status(200))
+						}
+						if row.pause == 0 {
+							<-req.Context().Done()
+							return nil, context.Cause(req.Context())
+						}
+						time.Sleep(row.pause)
+					}
+				}
+				base := numbered(func(req *http.Request, n int) (*http.Response, error) {
+					if n == 1 && !row.first {
+						_, _ = io.Copy(io.Discard, req.Body)
+						_ = req.Body.Close()
+						return play(req, status(503))
+					}
+					return slow(req)
+				})
+				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 2, ReplayBuffer: size}.Or(row.rule).Or(quick)})
+				start := time.Now()
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body()).WithContext(ctx))
+				assert.ErrorIs(t, err, row.is)
+				assert.Equal(t, row.is == nil, resp != nil && resp.StatusCode == http.StatusOK)
+				assert.InDelta(t, float64(row.took), float64(time.Since(start)), float64(time.Second))
+			})
+		}
+	}
+}
+
 // The bound of a retry does not run while its upload is sent, and hooks know it.
 func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 	bubble(t, func(t *testing.T) {

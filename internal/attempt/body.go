@@ -45,9 +45,16 @@ type timedBody struct {
 	begun bool  // used by Read alone
 }
 
+// piece is how much of an upload is read at once if it has to make progress. The next Read comes when
+// the connection has taken the last piece, so a slow connection gets small pieces.
+const piece = 4 << 10
+
 func (b *timedBody) Read(p []byte) (int, error) {
 	timed := b.ctx.Timeouts != nil
-	stall := timed && b.ctx.quiet > 0
+	stall := timed && (b.ctx.quiet > 0 || b.ctx.idle > 0)
+	if timed && b.ctx.idle > 0 && len(p) > piece {
+		p = p[:piece]
+	}
 	if timed && !b.begun || stall {
 		b.begun = true
 		b.ctx.uploads(b, readsUpload)

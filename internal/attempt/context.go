@@ -48,8 +48,8 @@ type attemptContext struct {
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
 // attempt to the first Read of the request's body, and the time from the end of that body to
-// the headers of the response. If the rule has a StallTimeout, it also bounds the time between
-// two Reads of the body. It does not see the Reads of a small body in memory, and its time runs
+// the headers of the response. If the rule has a StallTimeout, and after the first attempt, it also
+// bounds the time between two Reads of the body. It does not see the Reads of a small body in memory, and its time runs
 // on during them. From the response on it is for the Reads of its body (see [watchedBody]).
 type phase uint8
 
@@ -326,7 +326,12 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 		return a.Connect, a.unconnected
 	case waiting:
 		return a.After, a.late
-	case sending, early, answered:
+	case sending:
+		if a.idle > 0 {
+			return a.idle, a.stuck
+		}
+		fallthrough
+	case early, answered:
 		return a.quiet, a.silent
 	}
 	return 0, nil

@@ -20,6 +20,9 @@ type Timeouts struct {
 	quiet  time.Duration // without progress; not positive: off
 	silent error         // if that takes longer
 
+	idle  time.Duration // without a further piece of the request's body, if there is no quiet; 0: off
+	stuck error         // if that takes longer
+
 	Connect     time.Duration // until the attempt has a connection; not positive: off
 	unconnected error         // if that takes longer
 
@@ -46,6 +49,18 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		t.After, t.late = t.quiet, t.silent
 	}
 	return t
+}
+
+// BoundUpload bounds the time in which the server takes nothing of the request's body, for attempts
+// after the first. attempt is the AttemptTimeout of the rule. A StallTimeout takes its place.
+func (t *Timeouts) BoundUpload(attempt time.Duration) {
+	if t.quiet > 0 {
+		return
+	}
+	if t.idle = 30 * time.Second; attempt > 0 {
+		t.idle = max(attempt, 10*time.Second)
+	}
+	t.stuck = &TimeoutError{"transport: nothing of the request's body was taken for %v", t.idle, policy.ErrAttemptTimeout}
 }
 
 // On reports whether attempts are timed, so that they need a context of their own.

@@ -67,7 +67,8 @@ type Resolved struct {
 	Paths *paths // the rules of the paths of the host; nil: none
 
 	Timeouts attempt.Timeouts
-	Later    attempt.Timeouts // of attempts after the first, if there is no deadline
+	Retries  attempt.Timeouts // of attempts after the first
+	Later    attempt.Timeouts // the same if there is no deadline
 }
 
 // settings are the settings of the limits of a host.
@@ -287,7 +288,9 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	if later.AttemptTimeout <= 0 {
 		later.AttemptTimeout = LaterTimeout
 	}
-	r.Later = attempt.TimeoutsOf(&later)
+	r.Retries, r.Later = r.Timeouts, attempt.TimeoutsOf(&later)
+	r.Retries.BoundUpload(rule.AttemptTimeout)
+	r.Later.BoundUpload(rule.AttemptTimeout)
 	r.Timed = r.Timeouts.On()
 	r.Resumes = rule.Resume != policy.Off && rule.MaxAttempts > 1
 	return r
