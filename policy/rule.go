@@ -107,7 +107,8 @@ type Rule struct {
 
 	// StallTimeout bounds the time without progress while the caller waits for the server:
 	// for the headers of the response, for the server to take more of the request's body,
-	// and in a Read of the response's body. Then the request is retried or the body resumed,
+	// and in a Read of the response's body. An interim response (RFC 9110 §15.2) is progress
+	// if the base transport tells it by the hook Got1xxResponse of net/http/httptrace. Then the request is retried or the body resumed,
 	// if that is possible. If not, the request fails with a timeout error. Default off.
 	StallTimeout time.Duration
 

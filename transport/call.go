@@ -112,7 +112,7 @@ func (c *call) tryLight() (*http.Response, error) {
 			o.Link = &attempt.Link{Proves: true}
 		}
 		a = &try{Attempt: attempt.Attempt{
-			Outcome: o, Base: base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
+			Outcome: o, Base: base, First: c.base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
 		}}
 		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
 			a.permit.Cancel(&c.Request)

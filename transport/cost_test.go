@@ -14,6 +14,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,9 +86,9 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 var allocations = map[string]struct{ get, post, twoFailures float64 }{
 	"default":    {get: 0, post: 0, twoFailures: 4},
 	"functions":  {get: 0, post: 0, twoFailures: 4},
-	"API":        {get: 1, post: 4, twoFailures: 10},
-	"timeouts":   {get: 1, post: 5, twoFailures: 10},
-	"everything": {get: 1, post: 5, twoFailures: 12},
+	"API":        {get: 1, post: 1, twoFailures: 10},
+	"timeouts":   {get: 1, post: 2, twoFailures: 10},
+	"everything": {get: 1, post: 2, twoFailures: 12},
 }
 
 // TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same
@@ -234,6 +235,30 @@ func TestAllocationsOfATimer(t *testing.T) {
 	}
 }
 
+// The hooks of an attempt cost something only if the base asks for them.
+func TestAllocationsOfHooks(t *testing.T) {
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(req.Context())
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	})
+	for _, row := range []struct {
+		rule      policy.Rule
+		get, post float64
+	}{
+		{policy.Rule{}, 0, 0},
+		{policy.Rule{AttemptTimeout: time.Minute}, 1, 4},
+		{policy.Rule{StallTimeout: time.Minute}, 4, 7},
+	} {
+		tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
+		of := func(method string, rt http.RoundTripper) float64 {
+			req := newRequest(t, method, "https://api.example.com/v1/things", nil)
+			return testing.AllocsPerRun(200, func() { finish(rt.RoundTrip(req)) })
+		}
+		assert.LessOrEqual(t, of(http.MethodGet, tr)-of(http.MethodGet, base), row.get, "%+v", row)
+		assert.LessOrEqual(t, of(http.MethodPost, tr)-of(http.MethodPost, base), row.post, "%+v", row)
+	}
+}
+
 // finish reads and closes a response.
 func finish(resp *http.Response, err error) {
 	if err == nil {
@@ -364,7 +389,7 @@ func TestFunctionsOfARequest(t *testing.T) {
 		failures                int
 		body                    string
 		functions, files, jumps int
-	}{{0, "long", 25, 14, 50}, {0, "short", 27, 15, 25}, {1, "short", 143, 34, 138}} {
+	}{{0, "long", 25, 14, 50}, {0, "short", 27, 15, 25}, {1, "short", 144, 34, 140}} {
 		out, err := exec.Command(program, fmt.Sprint(row.failures), row.body).CombinedOutput()
 		require.NoError(t, err, string(out))
 		_, way, _ := strings.Cut(string(out), "\nbegin\n")

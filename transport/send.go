@@ -115,7 +115,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if a.SentAt = x.Registry.Now(); x.sent == 1 {
 		x.start = a.SentAt
 	}
-	a.Base = x.planner.Next(&a.Outcome)
+	a.Base, a.First = x.planner.Next(&a.Outcome), x.base
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"reflect"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -22,7 +21,8 @@ import (
 type Attempt struct {
 	Outcome
 	Base     http.RoundTripper
-	Req      *http.Request // the caller's
+	First    http.RoundTripper // the base transport of the user, whose settings Base has
+	Req      *http.Request     // the caller's
 	Ctx      context.Context
 	Body     io.ReadCloser                 // nil: the caller's own, as it is
 	GetBody  func() (io.ReadCloser, error) // for the base transport; nil: the caller's own
@@ -130,11 +130,8 @@ func (a *Attempt) Arm(out *Outgoing) {
 	if trace := httptrace.ContextClientTrace(a.Ctx); trace != nil && a.Timed {
 		a.Ctx = httptrace.WithClientTrace(untraced{a.Ctx}, out.Ctx.silenced(trace))
 	}
-	if l := a.Link; l != nil {
-		l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
-		a.Ctx = httptrace.WithClientTrace(a.Ctx, &l.trace)
-	}
-	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock = a.Ctx, a.Pool, a.Clock
+	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock, out.Ctx.link = a.Ctx, a.Pool, a.Clock, a.Link
+	out.Ctx.settings, _ = a.First.(*http.Transport)
 	if a.Beside || a.Timed {
 		out.Ctx.start(a.Timeouts, Upgrades(a.Req))
 	}

@@ -384,11 +384,14 @@ func TestTimeoutsOfARule(t *testing.T) {
 		{2 * second, second, second, policy.ErrStallTimeout},
 		{0, second, second, policy.ErrStallTimeout},
 		{policy.Off, second, second, policy.ErrStallTimeout},
-		{policy.Off, policy.Off, policy.Off, policy.ErrAttemptTimeout},
+		{policy.Off, policy.Off, policy.Off, policy.ErrStallTimeout}, // which never comes
 	} {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall})
 		assert.Equal(t, row.want, timeouts.After, row)
-		assert.ErrorIs(t, timeouts.late, row.is, row)
+		a := attemptContext{Context: t.Context()}
+		a.start(&timeouts, false)
+		_, late := a.bound()
+		assert.ErrorIs(t, late, row.is, row)
 	}
 	for _, row := range []struct {
 		rule policy.Rule

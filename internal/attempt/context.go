@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,23 +28,27 @@ import (
 // Read. The timer belongs to this attempt alone, so it never leaves the attempt's bubble of
 // testing/synctest.
 type attemptContext struct {
-	context.Context                // the caller's
-	*Timeouts                      // nil: it ends with the caller's context only
-	unlink          func() bool    // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	pool            *pool.Pool     // hears what comes; nil: nobody needs to know
-	clock           *instant.Clock // of the pool
+	context.Context                 // the caller's
+	*Timeouts                       // nil: it ends with the caller's context only
+	unlink          func() bool     // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	pool            *pool.Pool      // hears what comes; nil: nobody needs to know
+	clock           *instant.Clock  // of the pool
+	link            *Link           // nil: nobody needs to know the connection
+	settings        *http.Transport // has those of the base transport; nil: they are not known
 
 	mu     sync.Mutex      // guards the fields below, and some of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
 	phase  phase
-	linked bool          // it had a connection, or needs no bound for the search
-	use    atomic.Uint32 // inRead and inClose of the response's body; not guarded
-	began  time.Time     // when the attempt began
-	due    time.Duration // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
-	timer  *time.Timer   // nil: nobody has waited for that end
-	upload *timedBody    // the request's body that is being sent
-	body   *watchedBody  // the response's body, if it may stall
+	linked bool                   // it had a connection, or needs no bound for the search
+	use    atomic.Uint32          // inRead and inClose of the response's body; not guarded
+	began  time.Time              // when the attempt began
+	due    time.Duration          // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
+	whole  time.Duration          // from then to the end of the AttemptTimeout, while the attempt waits for the headers
+	timer  *time.Timer            // nil: nobody has waited for that end
+	upload *timedBody             // the request's body that is being sent
+	trace  *httptrace.ClientTrace // nil: the base transport has not asked for it
+	body   *watchedBody           // the response's body, if it may stall
 }
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
@@ -151,6 +156,7 @@ func (a *attemptContext) limit(from, d time.Duration) {
 	if a.due = 0; d > 0 {
 		a.due = d + min(from, instant.Forever-d)
 	}
+	a.whole = a.attempt + min(from, instant.Forever-a.attempt)
 	a.run()
 }
 
@@ -221,8 +227,11 @@ func (v valuesOf) Value(key any) any {
 // Value also serves package context, which looks for its own contexts in this way. Its own address is the
 // key of an attempt's context.
 func (a *attemptContext) Value(key any) any {
-	if key == a {
+	switch {
+	case key == a:
 		return a
+	case key == traceKey && (a.link != nil || a.Timeouts != nil && a.quiet > 0):
+		return a.hooks()
 	}
 	return a.state().Value(key)
 }
@@ -325,7 +334,10 @@ func (a *attemptContext) bound() (d time.Duration, tooLate error) {
 	case connecting:
 		return a.Connect, a.unconnected
 	case waiting:
-		return a.After, a.late
+		if a.attempt > 0 && a.due >= a.whole {
+			return a.After, a.late
+		}
+		return a.After, a.silent
 	case sending:
 		if a.idle > 0 {
 			return a.idle, a.stuck

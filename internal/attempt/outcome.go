@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -145,9 +147,8 @@ func IsLate(ctx context.Context, err error) bool {
 type Link struct {
 	Proves bool // the class of the outcome depends on it; else only observers hear of it
 
-	out   Outgoing // the copy that the attempt sends
-	room  values   // for the header of the copy
-	trace httptrace.ClientTrace
+	out  Outgoing // the copy that the attempt sends
+	room values   // for the header of the copy
 
 	asked  atomic.Bool // a connection is wanted
 	got    atomic.Bool // there was one, so the server may have seen the request
@@ -235,6 +236,78 @@ func (l *Link) Addr() string {
 		return ""
 	}
 	return l.remote.String()
+}
+
+// traceKey is the key of a ClientTrace in a context.
+var traceKey = func() (key any) {
+	httptrace.ContextClientTrace(keyFinder{context.Background(), &key})
+	return key
+}()
+
+// A keyFinder finds out which key it is asked for.
+type keyFinder struct {
+	context.Context
+	key *any
+}
+
+func (f keyFinder) Value(key any) any {
+	*f.key = key
+	return nil
+}
+
+// hooks returns the ClientTrace of the attempt. It calls the hooks of the caller as well. It is made
+// when the base transport asks for it, because a base that has no hooks never does.
+func (a *attemptContext) hooks() *httptrace.ClientTrace {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.trace == nil {
+		a.trace = new(httptrace.ClientTrace)
+		if l := a.link; l != nil {
+			a.trace.GetConn, a.trace.GotConn = l.getConn, l.gotConn
+		}
+		if a.Timeouts != nil && a.quiet > 0 {
+			i := &interims{ctx: a, most: 10 << 20} // the default of net/http
+			if a.settings != nil {
+				i.most = cmp.Or(a.settings.MaxResponseHeaderBytes, i.most)
+			}
+			a.trace.Got1xxResponse = i.got
+		}
+		if httptrace.ContextClientTrace(a.Context) != nil {
+			httptrace.WithClientTrace(a.Context, a.trace) // gives it the caller's hooks
+		}
+	}
+	return a.trace
+}
+
+// interims are the interim responses to an attempt (RFC 9110 §15.2). net/http leaves it to the hook to
+// bound their size.
+type interims struct {
+	ctx        *attemptContext
+	size, most int64 // of their headers, in bytes
+}
+
+// got takes an interim response as progress. The AttemptTimeout runs on.
+func (i *interims) got(_ int, header textproto.MIMEHeader) error {
+	a := i.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	i.size += int64(len("HTTP/1.1 102 Processing\r\n\r\n"))
+	for name, values := range header {
+		for _, v := range values {
+			i.size += int64(len(name) + len(": ") + len(v) + len("\r\n"))
+		}
+	}
+	if whole := a.whole; a.phase == waiting || a.phase == sending {
+		a.limit(time.Since(a.began), a.quiet)
+		if a.whole = whole; a.phase == waiting && a.attempt > 0 {
+			a.due = min(a.due, whole)
+			a.run()
+		}
+	}
+	if i.size > i.most { // the error is that of net/http; if the caller has a hook, its error counts
+		return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", i.most)
+	}
+	return nil
 }
 
 // Untraced returns a context without the caller's ClientTrace. A trace of its own covers the

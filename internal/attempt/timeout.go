@@ -14,8 +14,10 @@ import (
 
 // Timeouts are the timeouts of a rule, with their errors. They are made once for a rule.
 type Timeouts struct {
-	After time.Duration // for the headers, from the start of an attempt or from the end of a body that takes time to send; not positive: off
-	late  error         // if that takes longer
+	After time.Duration // the shorter of attempt and quiet
+
+	attempt time.Duration // for the headers, from the start of an attempt or from the end of a body that takes time to send; not positive: off
+	late    error         // if that takes longer
 
 	quiet  time.Duration // without progress; not positive: off
 	silent error         // if that takes longer
@@ -34,7 +36,9 @@ type Timeouts struct {
 func TimeoutsOf(r *policy.Rule) Timeouts {
 	t := Timeouts{
 		After: r.AttemptTimeout,
-		late:  &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
+
+		attempt: r.AttemptTimeout,
+		late:    &TimeoutError{"transport: no response within the attempt's %v", r.AttemptTimeout, policy.ErrAttemptTimeout},
 
 		quiet:  r.StallTimeout,
 		silent: &TimeoutError{"transport: no progress for %v", r.StallTimeout, policy.ErrStallTimeout},
@@ -46,7 +50,7 @@ func TimeoutsOf(r *policy.Rule) Timeouts {
 		eventless: &TimeoutError{"transport: no event within %v after the headers", r.FirstEventTimeout, policy.ErrAttemptTimeout},
 	}
 	if t.quiet > 0 && (t.After <= 0 || t.quiet < t.After) {
-		t.After, t.late = t.quiet, t.silent
+		t.After = t.quiet
 	}
 	return t
 }
