@@ -60,7 +60,16 @@ func judge(err error) (ErrorType, Class) {
 	if v == Ambiguous && wraps(err, isNothingWritten) {
 		v = Refused
 	}
+	if kind == ErrorOther && wraps(err, isUnanswered) && !wraps(err, isReasonPhrase) {
+		v = Ambiguous
+	}
 	return kind, v
+}
+
+// isUnanswered reports whether a Transport of ours knows that an error came before any response.
+func isUnanswered(err error) bool {
+	_, ok := err.(interface{ Unanswered() })
+	return ok
 }
 
 // sort returns the kind and the class of an error. An unknown error is not a

@@ -94,6 +94,9 @@ func TestErrors(t *testing.T) {
 
 		{"an error that nobody knows", errors.New("surprise"), ErrorOther, Final},
 		{"pitfall 24: words prove nothing", errors.New("connection reset by peer"), ErrorOther, Final},
+		{"an error that nobody knows, before any response", unanswered{errors.New("surprise")}, ErrorOther, Ambiguous},
+		{"a proxy's answer", unanswered{errors.New("Proxy Authentication Required")}, ErrorOther, Final},
+		{"an error that says what it is, before any response", unanswered{opError("dial", &net.AddrError{Err: "missing port"})}, ErrorDial, Final},
 		{"several at once", errors.Join(errors.New("surprise"), io.EOF), ErrorReset, Ambiguous},
 		{"several at once, by text", errors.Join(errors.New("surprise"), errors.New("tls: nonsense")), ErrorTLS, Final},
 	} {
@@ -106,6 +109,11 @@ func TestErrors(t *testing.T) {
 		})
 	}
 }
+
+type unanswered struct{ error }
+
+func (unanswered) Unanswered()     {}
+func (e unanswered) Unwrap() error { return e.error }
 
 type timeout struct{ is bool }
 

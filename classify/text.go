@@ -12,6 +12,7 @@
 package classify
 
 import (
+	"net/http"
 	"reflect"
 	"strings"
 )
@@ -39,6 +40,8 @@ var phrases = []phrase{
 	{"net/http: invalid method ", true, ErrorProtocol, Final},
 	{"unsupported protocol scheme ", true, ErrorProtocol, Final},
 	{"http: no Host in request URL", false, ErrorProtocol, Final},
+	// golang.org/x/net/http/httpproxy/proxy.go, config.proxyForURL.
+	{"refusing to use HTTP_PROXY value in CGI environment; ", true, ErrorProtocol, Final},
 	// The request can never be sent: net/http/clientconn.go,
 	// validateClientConnRequest.
 	{"http: invalid header ", true, ErrorProtocol, Final},
@@ -150,6 +153,18 @@ var phrases = []phrase{
 	// stream was opened.
 	{"http2: client conn not usable", false, ErrorReset, Refused},
 	{"http2: client conn could not be established", false, ErrorDial, Refused},
+}
+
+// isReasonPhrase reports whether an error is the reason phrase of a failure, other than those above. A
+// proxy that says so to a CONNECT will say the same again.
+func isReasonPhrase(err error) bool {
+	text := err.Error()
+	for code := http.StatusBadRequest; code <= http.StatusNetworkAuthenticationRequired; code++ {
+		if text != "" && text == http.StatusText(code) {
+			return true
+		}
+	}
+	return false
 }
 
 // byText looks for a phrase in the innermost errors. It returns "" if it

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // TestPhrases provokes every error that text.go knows by its text, from the
@@ -77,6 +78,10 @@ var phraseTests = []struct {
 	}},
 	{"http: no Host in request URL", func(t *testing.T) error {
 		return send(&http.Transport{}, request(t, "GET", "http:///path", nil))
+	}},
+	{"refusing to use HTTP_PROXY value in CGI environment; ", func(t *testing.T) error {
+		_, err := (&httpproxy.Config{HTTPProxy: "http://p.test", CGI: true}).ProxyFunc()(request(t, "GET", "http://h.test/", nil).URL)
+		return err
 	}},
 	{"http: invalid header ", func(t *testing.T) error { return send(clientConn(t), badHeader(t)) }},
 	{"http: invalid trailer ", func(t *testing.T) error { return send(clientConn(t), badTrailer(t)) }},

@@ -4,6 +4,7 @@ package transport_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -178,6 +179,55 @@ func TestConnectionThatIsLate(t *testing.T) {
 		assert.EqualError(t, err, "dial tcp: no connection within 50ms")
 		count(t, 1, sent, "POST sent")
 	})
+}
+
+// The dialer of a tunnel has errors of its own. If hooks prove that there was no connection, nothing was
+// sent, and any request is sent again. An *http.Transport has no response when it returns an error, so an
+// idempotent request is sent again without that proof. The error of another base may be anything.
+func TestDialerWithErrorsOfItsOwn(t *testing.T) {
+	rejected := errors.New("ssh: rejected: connect failed")
+	final := classify.OnError(classify.Final, classify.ErrorOther)
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		method string
+		around bool // another base is around net/http
+		err    error
+		dials  int
+	}{
+		"GET":                       {method: http.MethodGet, err: rejected, dials: 2},
+		"POST without hooks":        {method: http.MethodPost, err: rejected, dials: 1},
+		"POST":                      {rule: policy.Rule{AttemptTimeout: time.Minute}, method: http.MethodPost, err: rejected, dials: 2},
+		"POST, around":              {rule: policy.Rule{AttemptTimeout: time.Minute}, method: http.MethodPost, around: true, err: rejected, dials: 2},
+		"GET, around":               {method: http.MethodGet, around: true, err: rejected, dials: 1},
+		"the rule says it is final": {rule: policy.Rule{AttemptTimeout: time.Minute, Classify: final}, method: http.MethodPost, err: rejected, dials: 1},
+		"a bad address":             {method: http.MethodGet, err: &net.OpError{Op: "dial", Err: &net.AddrError{Err: "bad"}}, dials: 1},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			srv, dials := ts.Start(t, ts.Config{Net: ts.NewNet()}, ts.OK("ok")), 0
+			h := srv.Transport()
+			dial := h.DialContext
+			h.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if dials++; dials == 1 {
+					return nil, row.err
+				}
+				return dial(ctx, network, addr)
+			}
+			var base http.RoundTripper = h
+			if row.around {
+				base = rt(h.RoundTrip)
+			}
+			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
+			resp, err := tr.RoundTrip(newRequest(t, row.method, srv.URL, strings.NewReader("x")))
+			count(t, row.dials, dials, "dials")
+			if row.dials == 1 {
+				assert.ErrorIs(t, err, row.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.NoError(t, resp.Body.Close())
+			tr.CloseIdleConnections()
+		})
+	}
 }
 
 // A base transport may seek a connection twice before it has one, as a Transport does that

@@ -305,6 +305,28 @@ func afterHandshake(err error) error {
 	return shaken{err}
 }
 
+// An unanswered error came before any response, and classify does not know it. The dialer of a
+// tunnel has errors of its own, for example. Only classifiers see it.
+type unanswered struct{ error }
+
+func (unanswered) Unanswered()     {}
+func (e unanswered) Unwrap() error { return e.error }
+
+// beforeResponse returns the error of an attempt as a classifier sees it. If another base is around
+// net/http, an error that nobody knows may be anything, such as that of a source of tokens. But hooks
+// prove that there was no connection.
+func (c *call) beforeResponse(err error, link *attempt.Link) error {
+	_, direct := c.base.(*http.Transport)
+	_, own := errors.AsType[*bodyError](err)
+	switch {
+	case link.Connected() && classify.ErrorTypeOf(err) == classify.ErrorTLS:
+		return shaken{err}
+	case (direct || link.Unsent()) && !own && classify.ErrorTypeOf(err) == classify.ErrorOther:
+		return unanswered{err}
+	}
+	return err
+}
+
 // SafeError returns the text of an error without userinfo, query values and fragments of
 // the URLs in it. u is the URL of the request, or nil.
 func SafeError(err error, u *url.URL) string {

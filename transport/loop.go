@@ -259,8 +259,8 @@ func (x *retrier) askRule() {
 	if link != nil && !link.Proves {
 		link = nil // no outcome depends on whether somebody observes
 	}
-	if a.Err != nil && link.Connected() {
-		o.Err = afterHandshake(a.Err)
+	if a.Err != nil {
+		o.Err = x.beforeResponse(a.Err, link)
 	}
 	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
 		ask = x.Rule.KeyInUse
