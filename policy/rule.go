@@ -74,7 +74,8 @@ type Rule struct {
 	// AttemptTimeout bounds one attempt. It covers the time from the start of the
 	// attempt to the first read of the request's body, and from the body's end to
 	// the response's headers. It does not run while the body is sent, unless the
-	// body is in memory and has at most 64 KiB. It never cuts a response's body.
+	// body is in memory and has at most 64 KiB, and not while the base transport waits for a
+	// response to Expect: 100-continue, if its hooks say so. It never cuts a response's body.
 	// Default off. Without it, an attempt after the first has 2 min if the caller has no
 	// deadline. Set it for polls that take longer.
 	//

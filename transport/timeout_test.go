@@ -1,11 +1,13 @@
 package transport_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -164,6 +166,71 @@ func TestBoundOfARetryLeavesTimeForTheUpload(t *testing.T) {
 		_ = mustGet(t, over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{trace}}, script(faults.ConnReset(), status(200))))
 		assert.Equal(t, []time.Time{{}, start.Add(transport.LaterTimeout)}, deadlines)
 	})
+}
+
+// The time of an attempt stands still while net/http waits for the response to Expect: 100-continue, which
+// a server may ignore (RFC 9110 §10.1.1).
+func TestTimeOfAnExpectation(t *testing.T) {
+	const each = time.Second // the AttemptTimeout
+	for name, row := range map[string]struct {
+		plain     bool          // there is no expectation
+		base      time.Duration // the ExpectContinueTimeout
+		around    bool          // another base is around net/http
+		continues time.Duration // until the 100; 0: the server ignores the expectation
+		answers   bool          // there is a response when the server has the body
+		size      int
+		took      time.Duration
+	}{
+		"ignored":                  {base: time.Second, answers: true, took: time.Second},
+		"ignored, and silence":     {base: time.Second, took: 2 * time.Second},
+		"ignored by a large body":  {base: time.Second, size: 100 << 10, took: 2 * time.Second},
+		"100, and silence":         {base: time.Second, continues: 300 * time.Millisecond, took: 1300 * time.Millisecond},
+		"100, and a response":      {base: time.Second, continues: 300 * time.Millisecond, answers: true, took: 300 * time.Millisecond},
+		"a short wait":             {base: 200 * time.Millisecond, took: 1200 * time.Millisecond},
+		"no wait":                  {took: time.Second},
+		"a long wait":              {base: 5 * time.Second, answers: true, took: 5 * time.Second},
+		"a base that nobody knows": {base: 5 * time.Second, around: true, took: 2 * time.Second},
+		"no expectation":           {plain: true, base: time.Second, took: time.Second},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			near, far := net.Pipe()
+			go func() {
+				r := bufio.NewReader(far)
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				if row.continues > 0 {
+					time.Sleep(row.continues)
+					_, _ = io.WriteString(far, "HTTP/1.1 100 Continue\r\n\r\n")
+				}
+				if _, err = io.Copy(io.Discard, req.Body); err == nil && row.answers {
+					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+				_, _ = io.Copy(io.Discard, r)
+			}()
+			h := &http.Transport{ExpectContinueTimeout: row.base, DialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
+			var base http.RoundTripper = h
+			if row.around {
+				base = rt(h.RoundTrip)
+			}
+			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", max(row.size, 1))))
+			if !row.plain {
+				req.Header.Set("Expect", "100-continue")
+			}
+			start := time.Now()
+			resp, err := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: each, MaxAttempts: 1}}).RoundTrip(req)
+			assert.Equal(t, row.took, time.Since(start))
+			if row.answers {
+				require.NoError(t, err)
+				assert.NoError(t, resp.Body.Close())
+			} else {
+				assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
+			}
+			h.CloseIdleConnections()
+			_ = near.Close()
+		})
+	}
 }
 
 // A base that never waits for the end of its context can see why it ended.

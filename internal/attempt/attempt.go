@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"reflect"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -132,6 +133,7 @@ func (a *Attempt) Arm(out *Outgoing) {
 	}
 	out.Ctx.Context, out.Ctx.pool, out.Ctx.clock, out.Ctx.link = a.Ctx, a.Pool, a.Clock, a.Link
 	out.Ctx.settings, _ = a.First.(*http.Transport)
+	out.Ctx.expects = len(a.Req.Header["Expect"]) > 0
 	if a.Beside || a.Timed {
 		out.Ctx.start(a.Timeouts, Upgrades(a.Req))
 	}

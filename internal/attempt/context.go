@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,34 +27,33 @@ import (
 // Read. The timer belongs to this attempt alone, so it never leaves the attempt's bubble of
 // testing/synctest.
 type attemptContext struct {
-	context.Context                 // the caller's
-	*Timeouts                       // nil: it ends with the caller's context only
-	unlink          func() bool     // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	pool            *pool.Pool      // hears what comes; nil: nobody needs to know
-	clock           *instant.Clock  // of the pool
-	link            *Link           // nil: nobody needs to know the connection
-	settings        *http.Transport // has those of the base transport; nil: they are not known
+	context.Context                // the caller's
+	*Timeouts                      // nil: it ends with the caller's context only
+	unlink          func() bool    // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	pool            *pool.Pool     // hears what comes; nil: nobody needs to know
+	clock           *instant.Clock // of the pool
+	hooking
 
 	mu     sync.Mutex      // guards the fields below, and some of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
 	phase  phase
-	linked bool                   // it had a connection, or needs no bound for the search
-	use    atomic.Uint32          // inRead and inClose of the response's body; not guarded
-	began  time.Time              // when the attempt began
-	due    time.Duration          // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
-	whole  time.Duration          // from then to the end of the AttemptTimeout, while the attempt waits for the headers
-	timer  *time.Timer            // nil: nobody has waited for that end
-	upload *timedBody             // the request's body that is being sent
-	trace  *httptrace.ClientTrace // nil: the base transport has not asked for it
-	body   *watchedBody           // the response's body, if it may stall
+	linked bool          // it had a connection, or needs no bound for the search
+	use    atomic.Uint32 // inRead and inClose of the response's body; not guarded
+	began  time.Time     // when the attempt began
+	due    time.Duration // from then to the end of the time of the phase, or of a Read of the response's body; 0: there is no bound
+	whole  time.Duration // from then to the end of the AttemptTimeout, while the attempt waits for the headers
+	timer  *time.Timer   // nil: nobody has waited for that end
+	upload *timedBody    // the request's body that is being sent
+	body   *watchedBody  // the response's body, if it may stall
 }
 
 // A phase says how far a timed attempt is. The timer bounds the time from the start of an
 // attempt to the first Read of the request's body, and the time from the end of that body to
 // the headers of the response. If the rule has a StallTimeout, and after the first attempt, it also
-// bounds the time between two Reads of the body. It does not see the Reads of a small body in memory, and its time runs
-// on during them. From the response on it is for the Reads of its body (see [watchedBody]).
+// bounds the time between two Reads of the body. It does not see the Reads of a small body in
+// memory, and its time runs on during them. From the response on it is for the Reads of its body
+// (see [watchedBody]).
 type phase uint8
 
 const (
@@ -160,6 +158,12 @@ func (a *attemptContext) limit(from, d time.Duration) {
 	a.run()
 }
 
+// move moves the end of the time; the lock is held.
+func (a *attemptContext) move(d time.Duration) {
+	a.due, a.whole = a.due+d, a.whole+d
+	a.run()
+}
+
 // run makes the timer fire at the end of the time, if somebody waits for that; the lock is held.
 func (a *attemptContext) run() {
 	waits := a.own != nil || a.body != nil
@@ -230,7 +234,7 @@ func (a *attemptContext) Value(key any) any {
 	switch {
 	case key == a:
 		return a
-	case key == traceKey && (a.link != nil || a.Timeouts != nil && a.quiet > 0):
+	case key == traceKey && (a.link != nil || a.Timeouts != nil && (a.quiet > 0 || a.expects)):
 		return a.hooks()
 	}
 	return a.state().Value(key)

@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,6 +256,14 @@ func (f keyFinder) Value(key any) any {
 	return nil
 }
 
+// A hooking is the part of an attempt's context that its hooks need.
+type hooking struct {
+	link     *Link                  // nil: nobody needs to know the connection
+	settings *http.Transport        // has those of the base transport; nil: they are not known
+	expects  bool                   // the request has Expect: 100-continue
+	trace    *httptrace.ClientTrace // nil: the base transport has not asked for it; the lock of the context guards it
+}
+
 // hooks returns the ClientTrace of the attempt. It calls the hooks of the caller as well. It is made
 // when the base transport asks for it, because a base that has no hooks never does.
 func (a *attemptContext) hooks() *httptrace.ClientTrace {
@@ -265,12 +274,14 @@ func (a *attemptContext) hooks() *httptrace.ClientTrace {
 		if l := a.link; l != nil {
 			a.trace.GetConn, a.trace.GotConn = l.getConn, l.gotConn
 		}
-		if a.Timeouts != nil && a.quiet > 0 {
-			i := &interims{ctx: a, most: 10 << 20} // the default of net/http
+		if a.Timeouts != nil && (a.quiet > 0 || a.expects) {
+			i := &interims{ctx: a, most: 10 << 20, pause: time.Second} // the defaults of net/http
 			if a.settings != nil {
-				i.most = cmp.Or(a.settings.MaxResponseHeaderBytes, i.most)
+				i.most, i.pause = cmp.Or(a.settings.MaxResponseHeaderBytes, i.most), a.settings.ExpectContinueTimeout
 			}
-			a.trace.Got1xxResponse = i.got
+			if a.trace.Got1xxResponse = i.got; a.expects {
+				a.trace.Wait100Continue = i.await
+			}
 		}
 		if httptrace.ContextClientTrace(a.Context) != nil {
 			httptrace.WithClientTrace(a.Context, a.trace) // gives it the caller's hooks
@@ -283,7 +294,20 @@ func (a *attemptContext) hooks() *httptrace.ClientTrace {
 // bound their size.
 type interims struct {
 	ctx        *attemptContext
-	size, most int64 // of their headers, in bytes
+	size, most int64         // of their headers, in bytes
+	pause      time.Duration // for which the base waits for a 100 at most
+	until      time.Duration // the end of that; 0: it does not wait
+}
+
+// await lets the time of the attempt stand still while the base waits for a 100.
+func (i *interims) await() {
+	a := i.ctx
+	a.lock()
+	defer a.mu.Unlock()
+	if a.phase == waiting && a.due != 0 {
+		i.until = time.Since(a.began) + i.pause
+		a.move(i.pause)
+	}
 }
 
 // got takes an interim response as progress. The AttemptTimeout runs on.
@@ -291,13 +315,14 @@ func (i *interims) got(_ int, header textproto.MIMEHeader) error {
 	a := i.ctx
 	a.lock()
 	defer a.mu.Unlock()
-	i.size += int64(len("HTTP/1.1 102 Processing\r\n\r\n"))
-	for name, values := range header {
-		for _, v := range values {
-			i.size += int64(len(name) + len(": ") + len(v) + len("\r\n"))
-		}
+	var fields strings.Builder
+	_ = http.Header(header).Write(&fields)
+	i.size += int64(len("HTTP/1.1 102 Processing\r\n\r\n") + fields.Len())
+	if left := i.until - time.Since(a.began); left > 0 && a.phase == waiting {
+		a.move(-left)
 	}
-	if whole := a.whole; a.phase == waiting || a.phase == sending {
+	i.until = 0
+	if whole := a.whole; a.quiet > 0 && (a.phase == waiting || a.phase == sending) {
 		a.limit(time.Since(a.began), a.quiet)
 		if a.whole = whole; a.phase == waiting && a.attempt > 0 {
 			a.due = min(a.due, whole)
