@@ -8,8 +8,9 @@
 //
 // A seed draws a world and its callers. The world has hosts with routes, limits, workers, slow
 // reports, documents, streams and connections. Each play has servers, a network in memory and
-// real http.Transports of its own. aplomb has its default base there, with its own dialer, which
-// gets the world's name server and network.
+// real http.Transports of its own. net/http alone is a Clone of http.DefaultTransport, in which only
+// DialContext, Proxy, TLSClientConfig and Protocols belong to the world. aplomb has its default base
+// there with all its own values, and with its own dialer, which gets the world's name server and network.
 //
 // What becomes of an arrival is drawn by its call and by how many arrivals the call had before.
 // So a fate does not depend on the order of other requests. Faults of connections are triggered
@@ -27,6 +28,7 @@
 //  4. Extra arrivals are retries of failures, within the budget, and the servers do the same
 //     useful work.
 //  5. A POST is acted upon no more often than over net/http.
+//  6. The hosts that are well get no more connections, but for two or a tenth.
 //
 // If arrivals affect each other, as in queues and limits, the calls of a route and tenant are
 // compared by count and quantile. Then net/http also plays with aplomb's extra arrivals at their
@@ -56,6 +58,7 @@
 //	fate.go    what becomes of an arrival
 //	kind.go    the clients: net/http alone, and aplomb
 //	world.go   a play: servers, network, clock
+//	wire.go    connections over a middlebox
 //	answer.go  the servers
 //	caller.go  the callers
 //	judge.go   the judge

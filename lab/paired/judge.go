@@ -33,6 +33,7 @@ const (
 	oneAnswer            // what is delivered is one response
 	asked                // extra arrivals are retries within the budget
 	actsOnce             // a POST is acted upon no more often
+	connects             // a host that is well gets no more connections
 	clauses
 )
 
@@ -83,6 +84,7 @@ func judge(p *plan, refs []*result, r *result) *judgement {
 	j.budget()
 	j.useful()
 	j.acts()
+	j.dials()
 	return j
 }
 
@@ -591,5 +593,37 @@ func (j *judgement) acts() {
 		if n := count(j.of[c.id]); n > most {
 			j.violate(actsOnce, c, false, "acted twice", "the server acted %d times", n)
 		}
+	}
+}
+
+// dials checks that the hosts that are well get no more connections than from net/http, but for two or a
+// tenth.
+func (j *judgement) dials() {
+	well := map[*host]bool{}
+	for _, h := range j.plan.hosts {
+		well[h] = h.bad == sound && h.like == nil && h.resets == 0
+	}
+	for _, s := range j.plan.strikes {
+		well[s.host] = false
+	}
+	for _, c := range j.plan.calls {
+		if b, o := j.ref(j.refs[0], c), j.r.outcomes[c.id]; !b.good() || !o.good() || len(j.of[c.id]) != 1 {
+			well[c.route.host] = false
+		}
+	}
+	all, more := 0, 0
+	for _, h := range j.plan.hosts {
+		if !well[h] {
+			continue
+		}
+		most := 0
+		for _, r := range j.refs {
+			most = max(most, r.dials[h])
+		}
+		all += most
+		more += max(j.r.dials[h]-most, 0) // a host that gets fewer makes up for no other
+	}
+	if j.tallies[connects].judged += all; more > max(2, all/10) {
+		j.violate(connects, nil, true, "more connections", "hosts that are well get %d connections more than %d", more, all)
 	}
 }

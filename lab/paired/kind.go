@@ -65,8 +65,12 @@ func (p *plan) kinds(presets []kind) []kind {
 
 // client makes the client of a world, and returns what closes its idle connections.
 func (k kind) client(w *world) (http.RoundTripper, func()) {
-	bare := &http.Transport{DialContext: w.dialName, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second}
+	bare := http.DefaultTransport.(*http.Transport).Clone()
+	bare.DialContext = w.dialName
 	w.base(bare)
+	if w.plan.most > 0 { // the program's own base
+		bare.MaxConnsPerHost = w.plan.most
+	}
 	switch {
 	case k.spoil != nil:
 		return k.spoil(bare), bare.CloseIdleConnections
@@ -105,7 +109,7 @@ func (w *world) dialer() *dial.Dialer {
 }
 
 // rewire puts a Transport with its default base into a world: its own dialer gets the world's
-// name server and network, and its base the protocols and the pool of the world. The public API
+// name server and network, and its base the protocols of the world. All other values are its own. The public API
 // cannot do that, because a base with a DialContext of the user's is dialled by name.
 func rewire(t *transport.Transport, w *world) {
 	maker := makerOf(t)

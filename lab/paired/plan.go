@@ -23,8 +23,7 @@ type plan struct {
 	http2   bool
 	tls     bool
 	wrapped bool // aplomb's base hides that it is an *http.Transport, so it cannot be copied
-	idle    int  // MaxIdleConnsPerHost
-	most    int  // MaxConnsPerHost
+	most    int  // MaxConnsPerHost that the program has set, or 0
 	hosts   []*host
 	routes  []*route
 	lines   []*line
@@ -52,6 +51,13 @@ type host struct {
 	freezes []span        // in which nothing is worked on
 	streams int           // of a connection of HTTP/2
 	deaf    bool          // answers no PING while it computes a response
+
+	like     *host         // it has the servers of that host; nil: its own
+	distance time.Duration // of the bytes on each way
+	forgets  time.Duration // a NAT forgets a connection that has been silent for longer; 0: never
+	keeps    time.Duration // the server closes an idle connection then; 0: never
+	places   int           // connections that are served at the same time, the others wait; 0: any number
+	resets   int           // of the first connections
 }
 
 // A span is a part of the world's time.
@@ -188,11 +194,14 @@ type rep struct {
 
 // ofHost adds a host.
 func (p *plan) ofHost(d dice.Dice) *host {
-	h := &host{id: len(p.hosts), name: string(rune('a'+len(p.hosts))) + ".test", dial: d.Between(time.Millisecond, 200*time.Millisecond)}
-	h.ips = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(10*h.id + 1)})}
+	h := &host{id: len(p.hosts), name: fmt.Sprintf("h%d.test", len(p.hosts)), dial: d.Between(time.Millisecond, 200*time.Millisecond)}
+	h.ips = []netip.Addr{ipOf(h.id, 0)}
 	p.hosts = append(p.hosts, h)
 	return h
 }
+
+// ipOf returns the nth address of a host.
+func ipOf(id, n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(id), byte(n + 1)}) }
 
 // ofRoute adds a route whose requests take from lo to hi.
 func (p *plan) ofRoute(h *host, method, name string, lo, hi time.Duration) *route {
@@ -304,8 +313,8 @@ func (p *plan) url(c *call) string {
 // String describes the world.
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, HTTP/2 %v, TLS %v, %d idle connections, at most %d, wrapped %v, coupled %v, profile %q, %d lines, %d calls\n",
-		p.theme, p.http2, p.tls, p.idle, p.most, p.wrapped, p.coupled, p.profile, len(p.lines), len(p.calls))
+	fmt.Fprintf(&b, "%s, HTTP/2 %v, TLS %v, at most %d connections, wrapped %v, coupled %v, profile %q, %d lines, %d calls\n",
+		p.theme, p.http2, p.tls, p.most, p.wrapped, p.coupled, p.profile, len(p.lines), len(p.calls))
 	for _, h := range p.hosts {
 		fmt.Fprintf(&b, "  %+v\n", *h)
 	}

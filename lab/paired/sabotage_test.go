@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -115,6 +116,12 @@ func TestSabotage(t *testing.T) {
 		{"a broken source that counts", "uploads", asGood, countsSources},
 		{"a hedge that nobody asked for", "beside", asked, hedges},
 		{"a hedge of a POST", "faults", actsOnce, hedges},
+		{"idle connections that a NAT has forgotten", "forgetful", asGood, keepsMany},
+		{"idle connections that the server closes", "keepalive", asGood, keepsMany},
+		{"idle connections that hold all workers", "prefork", asGood, keepsMany},
+		{"idle connections of one host instead of all others", "quiet", connects, keepsMany},
+		{"leaving a pool of all hosts", "strangers", connects, leavesAll},
+		{"more addresses than needed", "distant", connects, dialsTwice},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -296,4 +303,37 @@ func hedges(base *http.Transport) http.RoundTripper {
 		go func() { closeBody((<-results).resp) }()
 		return first.resp, first.err
 	})
+}
+
+// keepsMany keeps a hundred idle connections for a host.
+func keepsMany(base *http.Transport) http.RoundTripper {
+	base.MaxIdleConnsPerHost = 100
+	return base
+}
+
+// leavesAll closes the idle connections of all hosts when two requests to a host have failed, and asks again.
+func leavesAll(base *http.Transport) http.RoundTripper {
+	return trip(func(r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		for i := 0; i < 2 && err != nil && r.Body == nil && r.Context().Err() == nil; i++ {
+			base.CloseIdleConnections()
+			resp, err = base.RoundTrip(r)
+		}
+		return resp, err
+	})
+}
+
+// dialsTwice makes a second connection if the first takes longer than 150 ms.
+func dialsTwice(base *http.Transport) http.RoundTripper {
+	dial := base.DialContext
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		late := time.AfterFunc(150*time.Millisecond, func() {
+			if c, err := dial(ctx, network, addr); err == nil {
+				_ = c.Close()
+			}
+		})
+		defer late.Stop()
+		return dial(ctx, network, addr)
+	}
+	return base
 }

@@ -3,7 +3,6 @@
 package paired
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -30,12 +29,18 @@ var themes = []theme{
 	{"crowd", (*plan).crowd},
 	{"strikes", (*plan).struck},
 	{"addresses", (*plan).addresses},
+	{"forgetful", (*plan).forgetful},
+	{"keepalive", (*plan).keepalive},
+	{"prefork", (*plan).prefork},
+	{"quiet", (*plan).quiet},
+	{"strangers", (*plan).strangers},
+	{"distant", (*plan).distant},
 }
 
 // newPlan draws the plan of a seed.
 func newPlan(seed uint64) *plan {
 	d := dice.Roll(seed, ofPlan)
-	p := &plan{seed: seed, http2: d.Chance(50), idle: dice.One(d, 2, 3, 100, 100), tls: d.Chance(8), wrapped: d.Chance(10)}
+	p := &plan{seed: seed, http2: d.Chance(50), tls: d.Chance(8), wrapped: d.Chance(10)}
 	t := themes[d.IntN(len(themes))]
 	p.theme = t.name
 	t.make(p, d)
@@ -330,7 +335,7 @@ func (p *plan) uploads(d dice.Dice) {
 // callers wait.
 func (p *plan) bursts(d dice.Dice) {
 	h := p.ofHost(d)
-	h.dial, p.idle = d.Between(30*ms, 200*ms), 100
+	h.dial = d.Between(30*ms, 200*ms)
 	takes := d.Between(5*ms, 50*ms)
 	r := p.ofRoute(h, "GET", "quick", takes, takes)
 	if d.Chance(30) {
@@ -359,7 +364,6 @@ func (p *plan) bursts(d dice.Dice) {
 func (p *plan) crowd(d dice.Dice) {
 	p.only = 1
 	h := p.ofHost(d)
-	p.idle = 100
 	takes := d.Between(2*ms, 30*ms)
 	r := p.ofRoute(h, "GET", "quick", takes, takes)
 	n, rate := 520, dice.One(d, 20.0, 100)
@@ -410,9 +414,7 @@ func (p *plan) struck(d dice.Dice) {
 func (p *plan) addresses(d dice.Dice) {
 	p.coupled = true
 	h := p.ofHost(d)
-	for i := range 2 {
-		h.ips = append(h.ips, netip.AddrFrom4([4]byte{192, 0, 2, byte(10*h.id + 2 + i)}))
-	}
+	h.ips = append(h.ips, ipOf(h.id, 1), ipOf(h.id, 2))
 	h.bad = dice.One(d, refusing, unreachable, unwell, unwell, resetting, silent)
 	h.lookup = dice.One(d, 0, 5*ms, 200*ms)
 	h.turns = dice.One(d, 0, time.Second, 10*time.Second)
@@ -420,4 +422,109 @@ func (p *plan) addresses(d dice.Dice) {
 	takes := d.Between(5*ms, 100*ms)
 	deadline := dice.One(d, 2*time.Second, 5*time.Second, time.Minute)
 	p.load(d, p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "a", takes, takes*2), 60, dice.One(d, 0.2, 2, 10), func(c *call) { c.deadline = deadline })
+}
+
+// together adds n calls that begin within 2 ms.
+func (p *plan) together(d dice.Dice, r *route, n int, at, deadline time.Duration) {
+	for range n {
+		p.later(at+time.Duration(d.IntN(int(2*ms))), r).deadline = deadline
+	}
+}
+
+// forgetful has a NAT that forgets idle connections without a word, and bursts that meet them.
+func (p *plan) forgetful(d dice.Dice) {
+	p.coupled = true
+	h := p.ofHost(d)
+	h.dial, h.forgets = d.Between(ms, 50*ms), d.Between(time.Second, 30*time.Second)
+	takes := d.Between(10*ms, 100*ms)
+	r := p.ofRoute(h, dice.One(d, "GET", "GET", "POST"), "a", takes, takes)
+	size := d.Among(20, 50)
+	for i := range d.Among(2, 4) {
+		p.together(d, r, size, time.Duration(i)*(3*time.Second+h.forgets*3/2), 3*time.Second)
+	}
+}
+
+// keepalive has a distant server that closes idle connections, while bursts of orders are on the way.
+func (p *plan) keepalive(d dice.Dice) {
+	p.coupled, p.http2, p.only = true, false, 1
+	h := p.ofHost(d)
+	h.distance = d.Between(10*ms, 80*ms)
+	h.dial, h.keeps = 2*h.distance, time.Second
+	takes := d.Between(ms, 20*ms)
+	r := p.ofRoute(h, "POST", "a", takes, takes)
+	every := h.dial + takes + h.keeps + time.Duration(float64(h.dial)*(0.1+0.8*d.Float64()))
+	size := d.Among(30, 50)
+	for i := range d.Among(4, 6) {
+		p.together(d, r, size, time.Duration(i)*every, 0)
+	}
+}
+
+// prefork has a server with a worker for each connection, and two names for it.
+func (p *plan) prefork(d dice.Dice) {
+	p.http2 = false
+	h, other := p.ofHost(d), p.ofHost(d)
+	h.places, h.keeps = 10, 15*time.Second
+	other.like, other.ips = h, h.ips
+	takes := d.Between(20*ms, 200*ms)
+	r, after := p.ofRoute(h, "GET", "a", takes, takes), p.ofRoute(other, dice.One(d, "GET", "POST"), "b", takes, takes)
+	for i := range d.Among(1, 3) {
+		at := time.Duration(i) * time.Minute
+		p.together(d, r, h.places, at, 5*time.Second)
+		p.later(at+h.dial+takes+d.Between(50*ms, 5*time.Second), after).deadline = 4 * time.Second
+	}
+}
+
+// quiet has a host with bursts, and many that are asked once between them.
+func (p *plan) quiet(d dice.Dice) {
+	p.http2, p.tls, p.only = false, d.Chance(20), 1
+	takes := d.Between(20*ms, 200*ms)
+	busy := p.ofRoute(p.ofHost(d), "GET", "busy", takes, takes)
+	var others []*route
+	for range 40 {
+		others = append(others, p.ofRoute(p.ofHost(d), "GET", "quiet", 5*ms, 5*ms))
+	}
+	for i := range d.Among(2, 3) {
+		at := time.Duration(i) * 10 * time.Second
+		for n, r := range others {
+			p.later(at+time.Duration(n)*50*ms, r)
+		}
+		p.together(d, busy, 100, at+5*time.Second, 0)
+	}
+}
+
+// strangers has hosts that reset their first connections, beside others that are well.
+func (p *plan) strangers(d dice.Dice) {
+	p.http2 = d.Chance(20)
+	for i := range 35 {
+		h := p.ofHost(d)
+		r := p.ofRoute(h, "GET", "a", 5*ms, 50*ms)
+		if i < 15 {
+			h.resets = 2
+			p.closed(d, r, 1, 5, 2*time.Second, time.Duration(i)*2*time.Second, nil)
+			continue
+		}
+		l := p.later(d.Between(ms, time.Second), r).line
+		for range 8 {
+			p.then(l, r, d.Between(2*time.Second, 6*time.Second))
+		}
+	}
+}
+
+// distant has a name with six addresses that are well, and far away. Each request needs a connection.
+func (p *plan) distant(d dice.Dice) {
+	p.http2 = false
+	h := p.ofHost(d)
+	h.dial, h.keeps = d.Between(150*ms, 650*ms), time.Second
+	for n := range 5 {
+		h.ips = append(h.ips, ipOf(h.id, n+1))
+	}
+	h.turns = dice.One(d, 0, time.Second)
+	r := p.ofRoute(h, "GET", "a", 5*ms, 50*ms)
+	if d.Chance(50) {
+		p.together(d, r, 10, 0, 0)
+		return
+	}
+	for i := range 10 {
+		p.later(time.Duration(i)*dice.One(d, 3*time.Second, 80*time.Second), r)
+	}
 }

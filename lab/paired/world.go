@@ -22,16 +22,19 @@ import (
 
 // A world is a plan that is being played. It lives in a bubble of testing/synctest.
 type world struct {
-	plan  *plan
-	kind  kind
-	start time.Time
-	net   *testserver.Net
-	sites []*site
-	asked atomic.Int32 // requests of callers and ghosts
+	plan    *plan
+	kind    kind
+	start   time.Time
+	net     *testserver.Net
+	routers sync.Mutex // held while a connection over the router is made
+	router  net.Listener
+	sites   []*site
+	asked   atomic.Int32 // requests of callers and ghosts
 
 	mu       sync.Mutex // guards the following, and all arrivals
 	arrivals []*arrival
 	tries    map[int][]*try // of calls
+	dials    map[*host]int
 	counts   []int          // arrivals of each call
 	haunts   map[[2]int]int // arrivals of each ghost
 	running  map[tenant]*running
@@ -85,6 +88,7 @@ type result struct {
 	outcomes []outcome // of the calls
 	arrivals []*arrival
 	tries    map[int][]*try // of calls
+	dials    map[*host]int
 	requests int
 	calls    map[int][]*arrival // nil: not sorted yet
 }
@@ -114,12 +118,19 @@ func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth
 func newWorld(p *plan, k kind) *world {
 	w := &world{
 		plan: p, kind: k, start: time.Now(), net: testserver.NewNet(), counts: make([]int, len(p.calls)), haunts: map[[2]int]int{},
-		tries: map[int][]*try{}, running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
+		tries: map[int][]*try{}, dials: map[*host]int{}, running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
+	}
+	var err error
+	if w.router, err = w.net.Listen(router); err != nil {
+		panic(err)
 	}
 	for _, h := range p.hosts {
-		w.queues = append(w.queues, &queue{free: h.workers})
+		w.queues = append(w.queues, &queue{free: max(h.workers, h.places)})
+		if h.like != nil {
+			continue
+		}
 		for i, ip := range h.ips {
-			s := &site{host: h, ip: ip, gone: map[int]uint32{}, used: map[int]bool{}}
+			s := &site{host: h, ip: ip, poisoned: h.resets, gone: map[int]uint32{}, used: map[int]bool{}}
 			if i == 0 {
 				s.bad = h.bad
 			}
@@ -190,8 +201,9 @@ func (w *world) run(ghosts []ghost, move time.Duration, d dice.Dice) *result {
 	for _, s := range w.sites {
 		s.Close()
 	}
+	_ = w.router.Close()
 	time.Sleep(10 * time.Minute)
-	return &result{w.kind, w.outcomes, w.arrivals, w.tries, int(w.asked.Load()), nil}
+	return &result{w.kind, w.outcomes, w.arrivals, w.tries, w.dials, int(w.asked.Load()), nil}
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
@@ -242,12 +254,18 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 			h = s.host
 		}
 	}
+	w.with(func() { w.dials[h]++ })
 	if err := sleep(ctx, h.dial); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
 	c, err := w.net.DialContext(ctx, network, addr)
-	if err != nil || !h.deaf {
-		return c, err
+	switch {
+	case err != nil:
+		return nil, err
+	case h.distance+h.forgets+h.keeps > 0 || h.places > 0:
+		return w.route(h, c)
+	case !h.deaf:
+		return c, nil
 	}
 	return &deaf{Conn: c, computes: func() (yes bool) {
 		w.with(func() { yes = w.busy[h] > 0 })
@@ -321,18 +339,15 @@ func (w *world) dialName(ctx context.Context, network, addr string) (net.Conn, e
 	return nil, first
 }
 
-// base sets the fields that all transports of the world have.
+// base leads a transport into the world. It sets its protocols, its certificates and its proxy, and
+// nothing else.
 func (w *world) base(t *http.Transport) {
-	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = w.plan.idle, w.plan.most
-	t.Proxy = w.tried
-	switch {
-	case w.plan.tls:
+	t.Proxy, t.Protocols = w.tried, new(http.Protocols)
+	t.Protocols.SetHTTP1(w.plan.tls || !w.plan.http2)
+	t.Protocols.SetHTTP2(w.plan.tls && w.plan.http2)
+	t.Protocols.SetUnencryptedHTTP2(!w.plan.tls && w.plan.http2)
+	if w.plan.tls {
 		t.TLSClientConfig = trusting()
-		t.ForceAttemptHTTP2 = w.plan.http2
-	default:
-		t.Protocols = new(http.Protocols)
-		t.Protocols.SetHTTP1(!w.plan.http2)
-		t.Protocols.SetUnencryptedHTTP2(w.plan.http2)
 	}
 }
 
