@@ -164,7 +164,7 @@ func TestTheDefaultBaseIsACopyOfHTTPs(t *testing.T) {
 
 	base := transport.Default().Base().(*http.Transport)
 	assert.NotSame(t, company, base)
-	assert.Equal(t, 100, base.MaxIdleConnsPerHost)
+	assert.Equal(t, 4, base.MaxIdleConnsPerHost)
 	assert.NotZero(t, base.HTTP2.SendPingTimeout)
 	assert.Nil(t, company.HTTP2, "the original does not change")
 	assert.Zero(t, company.MaxIdleConnsPerHost)

@@ -211,7 +211,7 @@ func ExampleNewBase() {
 	client := &http.Client{Transport: transport.Wrap(base)}
 	client.CloseIdleConnections()
 	fmt.Println(base.MaxIdleConnsPerHost, "idle connections for a host")
-	// Output: 100 idle connections for a host
+	// Output: 4 idle connections for a host
 }
 
 // cutting is a base transport in memory that cuts the first response, and has

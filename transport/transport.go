@@ -33,7 +33,7 @@ type Config struct {
 	// another error.
 	//
 	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
-	// keeps 100 idle connections for a host. It dials the addresses of a name 250 ms apart, the
+	// keeps 4 idle connections for a host. It dials the addresses of a name 250 ms apart, the
 	// families in turn (RFC 8305), and those that failed within the last minute last. It closes an
 	// HTTP/2 connection that is silent for 30 s and then leaves a PING unanswered for a minute. It
 	// knows why a proxy has refused to connect.
@@ -191,7 +191,7 @@ func Wrap(base http.RoundTripper) *Transport { return MustNew(Config{Base: base}
 
 // NewBase returns a transport like the one that is used without a [Config.Base], to be changed
 // and then set there. It is a copy of http.DefaultTransport as it is at this moment. It keeps
-// up to 100 idle connections for a host, notices dead HTTP/2 connections by pings, dials
+// up to 4 idle connections for a host, notices dead HTTP/2 connections by pings, dials
 // addresses that failed last, and knows when a proxy refused to connect. A field that
 // http.DefaultTransport sets stays. If that cannot be copied, the transport begins with that of
 // github.com/hashicorp/go-cleanhttp.

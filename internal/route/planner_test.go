@@ -425,7 +425,7 @@ func TestNoteGood(t *testing.T) {
 // What the default base sets, and what it leaves as it is.
 func TestDefaultBase(t *testing.T) {
 	b := improved(new(http.Transport))
-	assert.Equal(t, []any{100, 30 * time.Second, time.Minute}, []any{b.MaxIdleConnsPerHost, b.HTTP2.SendPingTimeout, b.HTTP2.PingTimeout})
+	assert.Equal(t, []any{4, 30 * time.Second, time.Minute}, []any{b.MaxIdleConnsPerHost, b.HTTP2.SendPingTimeout, b.HTTP2.PingTimeout})
 	b = improved(&http.Transport{MaxIdleConnsPerHost: 7, HTTP2: &http.HTTP2Config{SendPingTimeout: 1}})
 	assert.Equal(t, []any{7, time.Duration(1), time.Duration(0)}, []any{b.MaxIdleConnsPerHost, b.HTTP2.SendPingTimeout, b.HTTP2.PingTimeout})
 	req := getRequest(t, "https://h.test/")
@@ -458,6 +458,7 @@ func TestResolve(t *testing.T) {
 		switch of {
 		default:
 			assert.NotNil(t, base.(*http.Transport).DialContext, "it knows the addresses")
+			assert.Equal(t, 4, base.(*http.Transport).MaxIdleConnsPerHost, "on every machine")
 			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
 			assert.False(t, of == base)
 		case self:
