@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
@@ -70,6 +71,9 @@ type spelled[R any] struct {
 type entry[R any] struct {
 	state *State[R]
 	seen  uint64
+
+	asked uint64          // how many requests it had seen when UsedLately looked last
+	at    instant.Instant // when that had changed since the look before
 }
 
 // NewTable returns an empty table for at most max hosts. If max is not positive,
@@ -146,6 +150,22 @@ func (t *Table[R]) All(f func(*State[R])) {
 	}
 }
 
+// UsedLately reports whether a host other than not may have been asked within d. A host shows that it was not
+// asked when two looks at it, or its first request and a look, are so far apart.
+func (t *Table[R]) UsedLately(not *State[R], d time.Duration) (lately bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.Now()
+	for i := range t.ring {
+		e := &t.ring[i]
+		if n := e.state.Requests(); n != e.asked || e.state.InFlight() > 0 {
+			e.asked, e.at = n, now
+		}
+		lately = lately || e.state != not && now.Sub(e.at) < d
+	}
+	return lately
+}
+
 // insert returns the state of a host, and makes it if there is none. gone is the state
 // that it replaces, or nil.
 func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) {
@@ -156,7 +176,10 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 	}
 	s = &State[R]{hash: hash, name: t.name(key), scheme: uint8(len(key.Scheme))}
 	// A host that was asked for once is the first to go.
-	new := entry[R]{state: s, seen: 1}
+	new := entry[R]{state: s, seen: 1, asked: 1}
+	if t.Now != nil {
+		new.at = t.Now()
+	}
 	if len(t.ring) < t.max {
 		t.ring = append(t.ring, new)
 		if len(t.ring) > len(*t.buckets.Load()) {

@@ -339,19 +339,13 @@ func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
 	return d
 }
 
-// leave closes the idle connections of a pool that attempts no longer take, a moment later and when
-// most of what is under way has ended. The base is shared, so it keeps its connections over HTTP/2. A server
-// of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
-func (m *Maker) leave(p *pool.Pool, http1 bool) {
-	base := m.first
-	switch {
-	case p == nil || p.Number == 0 && !http1:
-		return
-	case p.Number != 0:
-		base = p.Base()
-	}
-	for _, d := range [...]time.Duration{time.Second, idle} {
-		time.AfterFunc(d, func() { closeIdle(base) })
+// leave closes the idle connections of a copy that attempts no longer take.
+func (m *Maker) leave(p *pool.Pool) { afterwards(func() { closeIdle(p.Base()) }) }
+
+// afterwards calls f a moment later, and when most of what is under way has ended.
+func afterwards(f func()) {
+	for _, d := range [...]time.Duration{workerTime, time.Second, idle} {
+		time.AfterFunc(d, f)
 	}
 }
 
@@ -372,7 +366,7 @@ func (m *Maker) CloseAll() {
 func (m *Maker) LeaveAll(pools *pool.Pools) {
 	if pools != nil {
 		for _, p := range pools.All() {
-			m.leave(p, false)
+			m.leave(p)
 		}
 	}
 }

@@ -80,6 +80,11 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
 		return base
 	}
+	answers := p.isHTTP1() && current.Answers()
+	shared := answers && current.Number == 0 && p.isShared()
+	if shared && p.last == nil {
+		return base // which may hold all workers of the server
+	}
 	now := p.Registry.Now()
 	other := pools.Other(now, not)
 	if other == nil || !other.IsDue(now) {
@@ -88,7 +93,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
 	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil,
-		http1: p.isHTTP1(), frees: p.isHTTP1() && p.Req.URL.Scheme == "http" && current.Answers() && p.State.InFlight() < 2, open: func() http.RoundTripper {
+		http1: p.isHTTP1(), frees: answers && !shared, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
 }
@@ -141,7 +146,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
-				p.Maker.leave(left, p.isHTTP1())
+				p.leave(left)
 				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
 					c.Pool = pools.Current().Number
 					p.Observer.Tells(c)()
@@ -167,7 +172,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		p.last, p.row = over, 0
 	}
 	p.row++
-	over.Doubt(o.Link.Addr(), o.Resp != nil)
+	over.Doubt(o.Link.Addr(), weight == pool.Weak && o.Resp != nil)
 	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // what is told if the host moves
 	if !change.Over {
 		change.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
@@ -181,9 +186,27 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		pools.HTTP1.Store(true)
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
-		p.Maker.leave(left, p.isHTTP1())
+		p.leave(left)
 	}
 }
+
+// leave closes the idle connections of a pool that the attempts of the host no longer take. The base is
+// shared, so it keeps its connections over HTTP/2, and those of other hosts that were asked lately. A server
+// of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
+func (p *Planner) leave(left *pool.Pool) {
+	if own := *p; left.Number != 0 {
+		p.Maker.leave(left)
+	} else if p.isHTTP1() {
+		afterwards(func() {
+			if !own.isShared() {
+				closeIdle(own.Maker.first)
+			}
+		})
+	}
+}
+
+// isShared reports whether another host was asked lately, whose idle connections the base may have.
+func (p *Planner) isShared() bool { return p.Registry.Hosts.UsedLately(p.State, idle) }
 
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody

@@ -189,7 +189,7 @@ func TestPlanner(t *testing.T) {
 		s.lane.closed.Store(0)
 		time.Sleep(2 * time.Minute)
 		assert.Zero(t, s.first.closed.Load(), "the base is shared")
-		assert.EqualValues(t, 2, s.lane.closed.Load(), "the pool that is given up is closed twice")
+		assert.EqualValues(t, 3, s.lane.closed.Load(), "the pool that is given up is closed three times")
 
 		other := set(t, policy.Rule{}, 2, true)
 		other.ends(attempt.Outcome{}, classify.Ambiguous, response(500, 2), nil)
@@ -203,7 +203,7 @@ func TestPlanner(t *testing.T) {
 			other.ends(o, classify.Final, response(200, 2), nil)
 			assert.Same(t, o.Pool, other.pools().Current())
 			time.Sleep(2 * time.Minute)
-			assert.EqualValues(t, 2*want, other.lane.closed.Load(), "closed")
+			assert.EqualValues(t, 3*want, other.lane.closed.Load(), "closed")
 		}
 		assert.Empty(t, other.told, "nobody said why")
 		other.pools().Failed(other.pools().Current(), pool.Proof, nil)
@@ -333,19 +333,17 @@ func TestMaker(t *testing.T) {
 		other.Make(s.lane)
 		s.Maker.LeaveAll(s.pools())
 		s.Maker.LeaveAll(nil)
-		s.Maker.leave(nil, true)
-		s.Maker.leave(s.pools().Or(nil), false)
 		for _, row := range []struct {
 			after time.Duration
 			want  int
-		}{{999 * time.Millisecond, 0}, {2 * time.Millisecond, 1}, {88 * time.Second, 1}, {2 * time.Second, 2}} {
+		}{{149 * time.Millisecond, 0}, {2 * time.Millisecond, 1}, {time.Second, 2}, {88 * time.Second, 2}, {2 * time.Second, 3}} {
 			time.Sleep(row.after)
 			synctest.Wait()
 			assert.EqualValues(t, row.want, s.lane.closed.Load(), "closed")
 		}
 		assert.Zero(t, s.first.closed.Load(), "closed")
 		s.Maker.CloseAll()
-		assert.EqualValues(t, []int32{1, 3}, []int32{s.first.closed.Load(), s.lane.closed.Load()}, "closed")
+		assert.EqualValues(t, []int32{1, 4}, []int32{s.first.closed.Load(), s.lane.closed.Load()}, "closed")
 		new(Maker).CloseAll()
 		assert.NotPanics(t, func() { closeIdle(nil) })
 
@@ -368,6 +366,34 @@ func TestMaker(t *testing.T) {
 		}
 		assert.Equal(t, idle, m.open(s.Req, other.Doubtful(), false).(*http.Transport).IdleConnTimeout)
 	})
+}
+
+// The base is shared. A host of HTTP/1.1 that leaves it closes its idle connections only if no other host
+// was asked lately.
+func TestLeavingTheBase(t *testing.T) {
+	for _, row := range []struct {
+		protocol int32
+		asked    int           // requests to another host
+		ago      time.Duration // when
+		want     int32
+	}{
+		{1, 0, 0, 3}, {2, 0, 0, 0},
+		{1, 1, time.Minute, 1}, {1, 1, 2 * time.Minute, 3},
+		{1, 2, time.Minute, 0}, {1, 2, 2 * time.Minute, 0}, // nobody knows when the second came
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := set(t, policy.Rule{}, 1, true)
+			s.State.Protocol.Store(row.protocol)
+			for range row.asked {
+				s.Registry.Hosts.Acquire(getRequest(t, "http://other.test/").URL).Release()
+			}
+			time.Sleep(row.ago)
+			s.leave(s.pools().Current())
+			time.Sleep(time.Hour)
+			assert.Equal(t, row.want, s.first.closed.Load(), "%+v: closed", row)
+			assert.Zero(t, s.lane.closed.Load(), "closed")
+		})
+	}
 }
 
 // A trial that gets a connection opens the pool, whose idle connections are closed when it rests.

@@ -31,10 +31,14 @@ type Trial struct {
 	patience time.Duration
 	waits    bool                     // for the connection that another attempt makes
 	http1    bool                     // the host speaks HTTP/1.x
-	frees    bool                     // it does, and nobody else asks it: its server may have one worker for one connection
+	frees    bool                     // the current pool gives up its idle connections, each of which may hold a worker of the server
 	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
 	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
 }
+
+// workerTime is how long a connection of HTTP/1.x may hold a worker of the server for nothing. A server
+// may have a worker for each connection, and none for a new one.
+const workerTime = 150 * time.Millisecond
 
 // errImpatient is the error of an attempt that had its connection in the moment in which it was to
 // give up. It may have been sent.
@@ -52,7 +56,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.to.Use(t.registry.Now())
 		rest := pool.Rest
 		if t.http1 {
-			rest /= 2 // another request may wait for the worker of the connection
+			rest = workerTime // another request may wait for the worker of the connection
 		}
 		time.AfterFunc(rest, func() { // closes idle connections if no further attempt went over the pool
 			if t.pools.Rests(t.to, t.registry.Now(), rest) {
@@ -107,15 +111,20 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 				return
 			}
 			time.AfterFunc(max(time.Until(until), half), func() {
-				switch {
-				case unsent():
+				if unsent() {
 					cancel(errImpatient)
-				case t.frees && !heard.Load():
-					closeIdle(t.base) // a server may have no worker for the new connection while it keeps these
 				}
 			})
 		},
-		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) {
+			if got.Store(true); t.frees {
+				time.AfterFunc(workerTime, func() {
+					if !heard.Load() {
+						closeIdle(t.base)
+					}
+				})
+			}
+		},
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
 		WroteHeaders: func() {
 			if !t.http1 {
