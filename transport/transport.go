@@ -33,10 +33,10 @@ type Config struct {
 	// another error.
 	//
 	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
-	// keeps 4 idle connections for a host. It dials the addresses of a name 250 ms apart, the
-	// families in turn (RFC 8305), and those that failed within the last minute last. It closes an
-	// HTTP/2 connection that is silent for 30 s and then leaves a PING unanswered for a minute. It
-	// knows why a proxy has refused to connect.
+	// keeps 4 idle connections for a host. It dials the addresses of a name 250 ms apart, or
+	// twice the time in which the name was connected last, the families in turn (RFC 8305), and those that
+	// failed within the last minute last. It closes an HTTP/2 connection that is silent for 30 s and then
+	// leaves a PING unanswered for a minute. It knows why a proxy has refused to connect.
 	//
 	// If http.DefaultTransport is no *http.Transport, or has protocols that were registered with it,
 	// it is the base as it is. A request fails if it leads back to this Transport.

@@ -88,7 +88,9 @@ type memory struct {
 
 type name struct {
 	ips    []netip.Addr
-	failed []failure // the oldest first
+	failed []failure     // the oldest first
+	took   time.Duration // to connect, when an address did last; 0: none did yet
+	races  bool          // a dial tries several addresses at the same time
 }
 
 type failure struct {
@@ -155,6 +157,33 @@ func (m *memory) fail(addr string, ip netip.Addr) {
 		n.failed = slices.Delete(n.failed, 0, 1)
 	}
 	n.failed = append(n.failed, failure{ip, time.Now()})
+}
+
+// answered notes how long an address took to connect.
+func (m *memory) answered(addr string, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(addr).took = max(took, 1)
+}
+
+// mayRace reports whether a dial that has waited for an address for so long may try a further one. As long as
+// nobody knows how far away the addresses are, a single dial of the name may, which is noted in mine.
+func (m *memory) mayRace(addr string, waited time.Duration, mine *bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.of(addr)
+	if n.took == 0 && !n.races {
+		n.races, *mine = true, true
+	}
+	return waited >= longest || (n.took > 0 || *mine) && waited >= max(stagger, 2*n.took)
+}
+
+func (m *memory) endRace(addr string, mine *bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if *mine {
+		m.of(addr).races = false
+	}
 }
 
 // order returns the addresses in the order in which they are dialled. Those that failed

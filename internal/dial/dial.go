@@ -1,8 +1,10 @@
 // Package dial connects to the addresses of a name in an order of its own. Package
 // net dials them one after the other, and gives each a part of the time that the
 // dial may take. With the usual 30 s a request gives up before the second address
-// has its turn. Here the next address gets its turn after 250 ms, or when an address
-// fails. Addresses that failed lately come last.
+// has its turn. Here the next address gets its turn after 250 ms, or twice the time
+// in which the name was connected last, or when an address fails. Addresses that failed lately
+// come last. An address has failed if its dial failed, or if it did not answer in twice the time in
+// which another did.
 //
 // The files, in the order in which a dial meets them:
 //
@@ -76,7 +78,7 @@ func isMethod(dial, method Func) bool {
 }
 
 // DialContext connects to addr, which is "name:port". The next address of the name
-// gets its turn after 250 ms, or at once when an address fails. If all of them fail,
+// gets its turn after a while, or at once when an address fails. If all of them fail,
 // DialContext returns the error of the first.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if to, ok := ctx.Value(askKey{}).(**Dialer); ok {
@@ -130,8 +132,12 @@ func portOfName(addr string) (port string, ok bool) {
 	return port, name != "" && noLiteral != nil
 }
 
-// stagger is how long an address has before the next gets its turn (RFC 8305 §5).
-const stagger = 250 * time.Millisecond
+// An address has stagger before the next gets its turn (RFC 8305 §5), or twice the time in which an address of
+// the name has connected before, but never more than longest.
+const (
+	stagger = 250 * time.Millisecond
+	longest = 2 * time.Second
+)
 
 type result struct {
 	conn net.Conn
@@ -162,11 +168,18 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 		began   = make([]time.Time, 0, len(ips)) // zero: it has failed
 		pending int
 		turn    = time.NewTimer(0) // of the next address
+		races   bool
 	)
+	defer d.memory.endRace(addr, &races)
 	for {
 		select {
 		case <-turn.C:
 			of := len(began)
+			if pending > 0 && !d.memory.mayRace(addr, time.Since(began[of-1]), &races) {
+				turn.Reset(stagger / 10) // another dial finds out how far away they are
+				continue
+			}
+			copy(ips[of:], d.memory.order(addr, ips[of:])) // others have found out which are dead
 			began = append(began, time.Now())
 			pending++
 			go dial(of)
@@ -176,13 +189,12 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 			continue
 		case r := <-results:
 			if r.err == nil {
-				began[r.of] = time.Time{}
-				d.late(addr, ips, began)
+				d.late(addr, ips, began, r.of)
 				return r.conn, nil
 			}
 			pending--
 			first = cmp.Or(first, r.err)
-			if ctx.Err() == nil || hadTime(began[r.of]) {
+			if ctx.Err() == nil || time.Since(began[r.of]) >= stagger {
 				d.memory.fail(addr, ips[r.of])
 			}
 			began[r.of] = time.Time{}
@@ -196,14 +208,13 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 	}
 }
 
-// late notes the addresses that had their time and have not answered.
-func (d *Dialer) late(addr string, ips []netip.Addr, began []time.Time) {
+// late notes the addresses that have not answered in twice the time in which another did.
+func (d *Dialer) late(addr string, ips []netip.Addr, began []time.Time, answered int) {
+	took := time.Since(began[answered])
+	d.memory.answered(addr, took)
 	for of, at := range began {
-		if !at.IsZero() && hadTime(at) {
+		if of != answered && !at.IsZero() && time.Since(at) >= 2*took {
 			d.memory.fail(addr, ips[of])
 		}
 	}
 }
-
-// hadTime reports whether an address that was dialled at began had time to answer.
-func hadTime(began time.Time) bool { return time.Since(began) >= stagger }

@@ -34,6 +34,7 @@ type world struct {
 	dialed []string        // the addresses, in order
 	late   map[string]bool // their connections come 10 s late
 	asked  int             // look-ups
+	far    time.Duration   // to connect
 }
 
 func newWorld(t *testing.T, ips ...string) *world {
@@ -68,6 +69,11 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	w.mu.Unlock()
 	if late {
 		time.Sleep(10 * time.Second) // a dialer that does not look at its context
+	}
+	select {
+	case <-time.After(w.far):
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	return w.Net.DialContext(ctx, network, addr)
 }
@@ -112,6 +118,46 @@ func TestAddressesInTurn(t *testing.T) {
 			assert.Equal(t, c.took, took, c.name)
 			assert.Equal(t, c.dialed, strings.Join(w.dialed, " "), "the families take turns (RFC 8305 §4)")
 		})
+	}
+}
+
+// All addresses of a name are well, and far away. Ten dials at once or in turn make two connections more
+// than ten. If addresses are dead, no dial waits for the others.
+func TestAddressesThatAreFarAway(t *testing.T) {
+	var ips []string
+	for i := range 6 {
+		ips = append(ips, fmt.Sprint("192.0.2.", i+1))
+	}
+	for _, far := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, 280 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond} {
+		for _, dead := range []int{0, 1, 2} {
+			for _, together := range []bool{true, false} {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, ips...)
+					w.far = far
+					for i := range dead {
+						w.Fail(ips[i], testserver.ErrBlackhole)
+					}
+					var all sync.WaitGroup
+					for i := range 10 {
+						all.Go(func() {
+							if !together {
+								time.Sleep(time.Duration(i) * 20 * time.Second)
+							}
+							begun := time.Now()
+							conn, err := w.d.DialContext(t.Context(), "tcp", "api.test:443")
+							if assert.NoError(t, err) {
+								assert.NoError(t, conn.Close())
+							}
+							assert.LessOrEqual(t, time.Since(begun), time.Duration(dead)*max(stagger, 2*far)+far+stagger+stagger/10, "%v, %d dead", far, dead)
+						})
+					}
+					all.Wait()
+					if dead == 0 && far < time.Second {
+						assert.LessOrEqual(t, len(w.dialed), 12, "%v, together %v", far, together)
+					}
+				})
+			}
+		}
 	}
 }
 
