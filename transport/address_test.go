@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -155,6 +156,8 @@ func TestOneAddressIsBadForPOSTs(t *testing.T) {
 			switch fault {
 			case "500", "503":
 				most = 5
+			case "resets bodies":
+				return // nothing follows the response to a POST
 			case "is silent", "drops SYNs", "hangs":
 				most = 4
 				if rule.AttemptTimeout <= 0 {
@@ -173,6 +176,53 @@ func TestOneAddressIsBadForPOSTs(t *testing.T) {
 	}
 }
 
+// The first of two addresses accepts connections and resets them during the TLS handshake.
+func TestOneAddressResetsHandshakes(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()} {
+		for _, h2 := range []bool{false, true} {
+			inBubble(t, name, func(t *testing.T) {
+				n := testserver.NewNet()
+				good := testserver.Start(t, testserver.Config{Net: n, Host: goodIP, TLS: testserver.Trusted, HTTP2: h2}, testserver.OK("well"))
+				l, err := n.Listen(badIP + ":443")
+				require.NoError(t, err)
+				defer l.Close()
+				resets := 0
+				go func() {
+					for {
+						c, err := l.Accept()
+						if err != nil {
+							return
+						}
+						_, _ = c.Read(make([]byte, 1))
+						resets++
+						_ = c.(*testserver.Conn).SetLinger(0)
+						_ = c.Close()
+					}
+				}()
+				d := dial.With(n.DialContext, func(context.Context, string, string) ([]netip.Addr, error) {
+					return []netip.Addr{netip.MustParseAddr(badIP), netip.MustParseAddr(goodIP)}, nil
+				})
+				base := good.Transport()
+				base.DialContext = d.DialContext
+				base.TLSClientConfig.InsecureSkipVerify = true
+				tr := mustNew(t, transport.Config{Base: base, Rule: rule})
+				tr.DialWith(d)
+				failed := 0
+				for i := range 20 {
+					got := do(tr, newRequest(t, []string{http.MethodPost, http.MethodGet}[i%2], "https://api.test/", strings.NewReader("")))
+					if got.err != nil {
+						failed++
+					}
+				}
+				assert.LessOrEqual(t, failed, 2, "failed requests")
+				assert.LessOrEqual(t, resets, 6)
+				time.Sleep(time.Minute)
+				tr.CloseIdleConnections()
+			})
+		}
+	}
+}
+
 // badAddress calls use with a site whose first address is bad, for each way of that.
 func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, fault string)) {
 	sick := func(step testserver.Step) func(*site) { return func(s *site) { s.turn(step) } }
@@ -188,6 +238,7 @@ func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, 
 		"resets":         sick(testserver.ResetBeforeHeaders()),
 		"resets in half": sick(testserver.ResetInHeaders()),
 		"hangs":          sick(testserver.Hang()),
+		"resets bodies":  sick(testserver.OK("well").CutAt(0, testserver.Reset)),
 	} {
 		for _, pooled := range []bool{false, true} {
 			for _, kind := range []struct {

@@ -108,7 +108,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	}
 	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
-		if c.provesConnection() {
+		if o.Ended = c.State.Ended(); c.provesConnection() {
 			o.Link = &attempt.Link{Proves: true}
 		}
 		a = &try{Attempt: attempt.Attempt{

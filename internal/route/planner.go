@@ -62,6 +62,11 @@ type Planner struct {
 	refreshed bool            // they were closed once
 }
 
+// Follow makes p plan for a request that goes on as another, whose planner was before.
+func (p *Planner) Follow(before *Planner) {
+	p.last, p.row, p.failed = before.last, before.row, before.failed
+}
+
 // MayLeave reports whether the host may have further pools, as far as is known.
 func (p *Planner) MayLeave() bool {
 	return p.Maker.make != nil || p.Maker.base != nil
@@ -77,6 +82,9 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	p.leaves = false
 	base := p.Maker.Current(pools, o)
 	current := o.Pool
+	if current == nil && o.Number == 1 {
+		o.Ended = p.State.Ended()
+	}
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
 		return base
 	}
@@ -92,7 +100,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil,
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil || current.IsDead(),
 		http1: p.isHTTP1(), frees: answers && !shared, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
@@ -141,16 +149,16 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	pools := p.State.PoolsMade()
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Pool)
-		if over.Hear(o.DoneAt); good {
+		switch over.Hear(o.DoneAt); {
+		case good && o.Kind == attempt.Resume && o.Number > 1 && over == pools.Current():
+			return // the last body over the pool was cut before it made progress, and so may this one
+		case good:
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
 				p.leave(left)
-				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
-					c.Pool = pools.Current().Number
-					p.Observer.Tells(c)()
-				}
+				p.tellMove(pools, cause)
 			}
 			return
 		}
@@ -166,6 +174,9 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		return
 	case pools == nil:
 		pools = p.State.Machines().Pools()
+	}
+	if o.Err != nil {
+		pools.Lost.Add(1)
 	}
 	over := pools.Or(o.Pool)
 	if p.last != over {
@@ -187,6 +198,14 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
 		p.leave(left)
+	}
+}
+
+// tellMove tells that the host has moved to its current pool, and why.
+func (p *Planner) tellMove(pools *pool.Pools, cause any) {
+	if c, ok := cause.(news.Change); ok && p.Registry.Watched {
+		c.Pool = pools.Current().Number
+		p.Observer.Tells(c)()
 	}
 }
 
@@ -266,6 +285,8 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 		return 0, false
 	case o.Err != nil && WantsHTTP1(o.Err):
 		return pool.Proof, true
+	case o.Err != nil && o.Class == classify.Refused && o.Link.Unsent() && classify.ErrorTypeOf(o.Err) == classify.ErrorReset:
+		return pool.Half, false // the connection was made, and ended in the handshake
 	case o.Err != nil && o.Class == classify.Refused:
 		// After a failed dial there is no connection of which it could say anything, a stream that was refused
 		// met a limit of the server, and a server that goes away ends its connection.
@@ -286,8 +307,9 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
+	var lost uint64 // requests that have ended without an answer since somebody listens
 	if pools := p.State.PoolsMade(); pools != nil {
-		heard = pools.Or(over).Heard()
+		heard, lost = pools.Or(over).Heard(), pools.Lost.Load()
 	}
 	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
 	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2
@@ -298,8 +320,10 @@ func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 		return pool.Proof // it has yet to show that it is better
 	case p.State.InFlight() < 2:
 		return pool.Alone
-	case over == nil: // nobody listened
+	case over == nil && (p.isHTTP1() || p.State.InFlight() < 3 || p.State.Ended()-o.Ended > lost): // nobody listened, and others may have been answered
 		return pool.Weak
+	case p.State.InFlight() > 4:
+		return pool.Death
 	}
 	return pool.Proof
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -91,6 +92,21 @@ func response(code, major int, header ...string) *http.Response {
 	return resp
 }
 
+// unsent returns the Link of an attempt that asked for a connection and never got it.
+func unsent(t *testing.T) *attempt.Link {
+	a := attempt.Attempt{Base: tripper(func(req *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(req.Context()).GetConn("h.test:443")
+		return nil, syscall.ECONNRESET
+	})}
+	a.Req, a.Ctx, a.Link = getRequest(t, "https://h.test/"), t.Context(), &attempt.Link{Proves: true}
+	a.Clock, a.Timeouts = new(instant.Clock), new(attempt.Timeouts)
+	out := a.Copied()
+	a.Arm(out)
+	a.SendCopy(out)
+	require.True(t, a.Link.Unsent())
+	return a.Link
+}
+
 // What a failure weighs for its pool, and whether the next attempt leaves the pool in any case.
 func TestWeigh(t *testing.T) {
 	late := context.DeadlineExceeded
@@ -110,21 +126,29 @@ func TestWeigh(t *testing.T) {
 		weight   int32
 		leaves   bool
 	}{
-		"a success":                         {answered(200, classify.Final), 1, nil, 0, false},
-		"a final error":                     {failed(syscall.ECONNRESET, classify.Final), 1, nil, 0, false},
-		"a 500":                             {answered(500, classify.Ambiguous), 1, nil, pool.Weak, false},
-		"a 503 with a wait":                 {answered(503, classify.Refused, "1"), 1, nil, 0, false},
-		"a 429":                             {answered(429, classify.Refused), 1, nil, 0, false},
-		"a 421":                             {answered(421, classify.Refused), 1, nil, pool.Proof, true},
-		"a reset":                           {failed(syscall.ECONNRESET, classify.Ambiguous), 1, nil, pool.Half, false},
-		"a stream error":                    {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
-		"a failed dial":                     {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
-		"HTTP/1.1 required":                 {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
-		"of a Transport below":              {at(timedOut, func(o *attempt.Outcome) { o.Below = true }), 1, nil, 0, false},
-		"of the body":                       {at(timedOut, func(o *attempt.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
-		"the caller left":                   {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
-		"silence, alone":                    {timedOut, 1, nil, pool.Alone, true},
-		"silence, beside others":            {timedOut, 2, nil, pool.Weak, true},
+		"a success":                   {answered(200, classify.Final), 1, nil, 0, false},
+		"a final error":               {failed(syscall.ECONNRESET, classify.Final), 1, nil, 0, false},
+		"a 500":                       {answered(500, classify.Ambiguous), 1, nil, pool.Weak, false},
+		"a 503 with a wait":           {answered(503, classify.Refused, "1"), 1, nil, 0, false},
+		"a 429":                       {answered(429, classify.Refused), 1, nil, 0, false},
+		"a 421":                       {answered(421, classify.Refused), 1, nil, pool.Proof, true},
+		"a reset":                     {failed(syscall.ECONNRESET, classify.Ambiguous), 1, nil, pool.Half, false},
+		"a stream error":              {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
+		"a failed dial":               {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
+		"HTTP/1.1 required":           {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
+		"of a Transport below":        {at(timedOut, func(o *attempt.Outcome) { o.Below = true }), 1, nil, 0, false},
+		"of the body":                 {at(timedOut, func(o *attempt.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
+		"the caller left":             {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
+		"silence, alone":              {timedOut, 1, nil, pool.Alone, true},
+		"silence, beside another":     {timedOut, 2, nil, pool.Weak, true},
+		"silence, beside two others":  {timedOut, 3, nil, pool.Proof, true},
+		"silence, beside many others": {timedOut, 5, nil, pool.Death, true},
+		"silence, others have ended": {timedOut, 3, func(s *setting) {
+			s.Registry.Hosts.Acquire(s.Req.URL)
+			s.State.Release()
+		}, pool.Weak, true},
+		"a reset in the handshake":          {attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Refused, Link: unsent(t)}, 1, nil, pool.Half, false},
+		"a failed dial, watched":            {attempt.Outcome{Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Class: classify.Refused, Link: unsent(t)}, 1, nil, 0, false},
 		"silence, beside others, listening": {at(timedOut, func(o *attempt.Outcome) { o.Pool = new(pool.Pool) }), 2, func(s *setting) { s.pools() }, pool.Proof, true},
 		"silence of a cut body":             {at(timedOut, func(o *attempt.Outcome) { o.Kind = attempt.Cut }), 1, nil, pool.Weak, true},
 		"another was answered early":        {timedOut, 1, heard(4 * time.Second), pool.Alone, true},

@@ -22,7 +22,8 @@ import (
 //
 // net/http dials once for each request that finds no connection, also over HTTP/2. So one attempt
 // makes the first connection of a pool. A retry of a request that failed over the current pool waits
-// for it. Others go over the current pool meanwhile, which may be well.
+// for it. Others go over the current pool meanwhile, which may be well, unless that is dead as far as can
+// be seen.
 type Trial struct {
 	registry *limit.Registry
 	base     http.RoundTripper // of the current pool

@@ -86,6 +86,9 @@ func (p *Pool) Doubtful() (addr netip.Addr) {
 	return addr
 }
 
+// IsDead reports whether the failures in a row weigh as much as a Death.
+func (p *Pool) IsDead() bool { return p.faults.Load() >= Death }
+
 // IsOpen reports whether the pool has had a connection.
 func (p *Pool) IsOpen() bool { return p.open.Load() }
 
@@ -114,6 +117,7 @@ const (
 	Alone = 3  // none in time while nobody else asked
 	Half  = 5  // an error, or none in time until another pool brought one
 	Proof = 10 // the connections are bad
+	Death = 50 // so bad that requests rather wait for others
 )
 
 // cost is the time after which a host may have one new pool more. It may have two at once.
@@ -135,7 +139,8 @@ const keeps = 3
 //	a good response over the current pool         it is not bad any more
 //	the other pool is bad as well                 it is given up, and a new pool may take its place
 type Pools struct {
-	HTTP1 atomic.Bool // the server wants HTTP/1.1
+	HTTP1 atomic.Bool   // the server wants HTTP/1.1
+	Lost  atomic.Uint64 // attempts without an answer, since the first failure
 
 	first   Pool
 	current atomic.Pointer[Pool] // nil: the first
