@@ -32,6 +32,12 @@ type Config struct {
 	// a dial says that nothing was sent, so a Base that asks a second server after the first returns
 	// another error.
 	//
+	// If the connections of a host are bad, copies of an *http.Transport dial again (see NewPool). So a
+	// DialContext that returns one and the same connection for ever, such as a pipe to a process,
+	// belongs into a Base of another type, which is not copied. The CancelRequest of a Base knows the requests
+	// that it was given. A streamed body is sent in a copy of its request, so CancelRequest with the caller's
+	// request does not end that. The request's context does.
+	//
 	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
 	// keeps 4 idle connections for a host. It dials the addresses of a name 250 ms apart, or
 	// twice the time in which the name was connected last, the families in turn (RFC 8305), and those that
