@@ -17,7 +17,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/resume"
-	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
@@ -41,7 +40,6 @@ type download struct {
 // come whole from the first attempt, and have none.
 type past struct {
 	series  series
-	planner route.Planner  // of the last continuation
 	sentAt  time.Time      // when the last continuation was sent; zero before the first
 	offset  int64          // of the last continuation
 	cut     classify.Class // on the last cut
@@ -215,10 +213,9 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
-		x.planner.Follow(&past.planner)
 	}
 	defer func() {
-		past.series, past.planner, past.wait = x.series, x.planner, x.wait
+		past.series, past.wait = x.series, x.wait
 		d.pool, d.start, d.price = x.last.Pool, x.start, x.Price
 	}()
 	resp, err := x.loop()

@@ -118,12 +118,14 @@ func (m *memory) of(addr string) *name {
 	return n
 }
 
-func (m *memory) found(addr string, ips []netip.Addr) {
+// note changes what is known of the name in addr.
+func (m *memory) note(addr string, change func(*name)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.of(addr)
-	n.ips = ips
+	change(m.of(addr))
 }
+
+func (m *memory) found(addr string, ips []netip.Addr) { m.note(addr, func(n *name) { n.ips = ips }) }
 
 // known returns the addresses that the last look-up found.
 func (m *memory) known(addr string) []netip.Addr {
@@ -149,41 +151,25 @@ func (n *name) lately() []failure {
 }
 
 func (m *memory) fail(addr string, ip netip.Addr) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.of(addr)
-	n.failed = slices.DeleteFunc(n.lately(), func(f failure) bool { return f.ip == ip })
-	if len(n.failed) == maxFailed {
-		n.failed = slices.Delete(n.failed, 0, 1)
-	}
-	n.failed = append(n.failed, failure{ip, time.Now()})
-}
-
-// answered notes how long an address took to connect.
-func (m *memory) answered(addr string, took time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.of(addr).took = max(took, 1)
+	m.note(addr, func(n *name) {
+		n.failed = slices.DeleteFunc(n.lately(), func(f failure) bool { return f.ip == ip })
+		if len(n.failed) == maxFailed {
+			n.failed = slices.Delete(n.failed, 0, 1)
+		}
+		n.failed = append(n.failed, failure{ip, time.Now()})
+	})
 }
 
 // mayRace reports whether a dial that has waited for an address for so long may try a further one. As long as
 // nobody knows how far away the addresses are, a single dial of the name may, which is noted in mine.
-func (m *memory) mayRace(addr string, waited time.Duration, mine *bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.of(addr)
-	if n.took == 0 && !n.races {
-		n.races, *mine = true, true
-	}
-	return waited >= longest || (n.took > 0 || *mine) && waited >= max(stagger, 2*n.took)
-}
-
-func (m *memory) endRace(addr string, mine *bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if *mine {
-		m.of(addr).races = false
-	}
+func (m *memory) mayRace(addr string, waited time.Duration, mine *bool) (may bool) {
+	m.note(addr, func(n *name) {
+		if n.took == 0 && !n.races {
+			n.races, *mine = true, true
+		}
+		may = waited >= longest || (n.took > 0 || *mine) && waited >= max(stagger, 2*n.took)
+	})
+	return may
 }
 
 // order returns the addresses in the order in which they are dialled. Those that failed

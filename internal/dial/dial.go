@@ -170,7 +170,7 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 		turn    = time.NewTimer(0) // of the next address
 		races   bool
 	)
-	defer d.memory.endRace(addr, &races)
+	defer d.memory.note(addr, func(n *name) { n.races = n.races && !races })
 	for {
 		select {
 		case <-turn.C:
@@ -211,7 +211,7 @@ func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []net
 // late notes the addresses that have not answered in twice the time in which another did.
 func (d *Dialer) late(addr string, ips []netip.Addr, began []time.Time, answered int) {
 	took := time.Since(began[answered])
-	d.memory.answered(addr, took)
+	d.memory.note(addr, func(n *name) { n.took = max(took, 1) })
 	for of, at := range began {
 		if of != answered && !at.IsZero() && time.Since(at) >= 2*took {
 			d.memory.fail(addr, ips[of])

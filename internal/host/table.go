@@ -155,8 +155,7 @@ func (t *Table[R]) All(f func(*State[R])) {
 func (t *Table[R]) UsedLately(not *State[R], d time.Duration) (lately bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.Now()
-	for i := range t.ring {
+	for i, now := 0, t.Now(); i < len(t.ring); i++ {
 		e := &t.ring[i]
 		if n := e.state.Requests(); n != e.asked || e.state.InFlight() > 0 {
 			e.asked, e.at = n, now

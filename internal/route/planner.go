@@ -62,11 +62,6 @@ type Planner struct {
 	refreshed bool            // they were closed once
 }
 
-// Follow makes p plan for a request that goes on as another, whose planner was before.
-func (p *Planner) Follow(before *Planner) {
-	p.last, p.row, p.failed = before.last, before.row, before.failed
-}
-
 // MayLeave reports whether the host may have further pools, as far as is known.
 func (p *Planner) MayLeave() bool {
 	return p.Maker.make != nil || p.Maker.base != nil
@@ -90,12 +85,9 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	answers := p.isHTTP1() && current.Answers()
 	shared := answers && current.Number == 0 && p.isShared()
-	if shared && p.last == nil {
-		return base // which may hold all workers of the server
-	}
 	now := p.Registry.Now()
 	other := pools.Other(now, not)
-	if other == nil || !other.IsDue(now) {
+	if other == nil || !other.IsDue(now) || shared && p.last == nil { // the base may hold all workers of the server
 		return base
 	}
 	o.Pool, o.Heard = other, other.Heard()
@@ -158,7 +150,10 @@ func (p *Planner) Note(o *attempt.Outcome) {
 			}
 			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
 				p.leave(left)
-				p.tellMove(pools, cause)
+				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
+					c.Pool = pools.Current().Number
+					p.Observer.Tells(c)()
+				}
 			}
 			return
 		}
@@ -174,9 +169,6 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		return
 	case pools == nil:
 		pools = p.State.Machines().Pools()
-	}
-	if o.Err != nil {
-		pools.Lost.Add(1)
 	}
 	over := pools.Or(o.Pool)
 	if p.last != over {
@@ -201,27 +193,16 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	}
 }
 
-// tellMove tells that the host has moved to its current pool, and why.
-func (p *Planner) tellMove(pools *pool.Pools, cause any) {
-	if c, ok := cause.(news.Change); ok && p.Registry.Watched {
-		c.Pool = pools.Current().Number
-		p.Observer.Tells(c)()
-	}
-}
-
 // leave closes the idle connections of a pool that the attempts of the host no longer take. The base is
 // shared, so it keeps its connections over HTTP/2, and those of other hosts that were asked lately. A server
 // of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
 func (p *Planner) leave(left *pool.Pool) {
-	if own := *p; left.Number != 0 {
-		p.Maker.leave(left)
-	} else if p.isHTTP1() {
-		afterwards(func() {
-			if !own.isShared() {
-				closeIdle(own.Maker.first)
-			}
-		})
-	}
+	own, base := *p, cmp.Or(left.Base(), p.Maker.first)
+	afterwards(func() {
+		if left.Number != 0 || own.isHTTP1() && !own.isShared() {
+			closeIdle(base)
+		}
+	})
 }
 
 // isShared reports whether another host was asked lately, whose idle connections the base may have.
@@ -307,9 +288,9 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
-	var lost uint64 // requests that have ended without an answer since somebody listens
+	var lost uint64 // requests that have ended with a failure since somebody listens
 	if pools := p.State.PoolsMade(); pools != nil {
-		heard, lost = pools.Or(over).Heard(), pools.Lost.Load()
+		heard, lost = pools.Or(over).Heard(), pools.Failures()
 	}
 	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
 	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2

@@ -139,11 +139,11 @@ const keeps = 3
 //	a good response over the current pool         it is not bad any more
 //	the other pool is bad as well                 it is given up, and a new pool may take its place
 type Pools struct {
-	HTTP1 atomic.Bool   // the server wants HTTP/1.1
-	Lost  atomic.Uint64 // attempts without an answer, since the first failure
+	HTTP1 atomic.Bool // the server wants HTTP/1.1
 
-	first   Pool
-	current atomic.Pointer[Pool] // nil: the first
+	first    Pool
+	current  atomic.Pointer[Pool] // nil: the first
+	failures atomic.Uint64
 
 	mu     sync.Mutex // guards the fields below, and all changes of current
 	other  *Pool      // nil: none
@@ -188,7 +188,7 @@ func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 
 // Failed notes a failure of a weight. left is another pool that is given up because of it, or nil.
 func (s *Pools) Failed(from *Pool, weight int32, cause any) (left *Pool) {
-	if from.faults.Add(weight) < Proof {
+	if s.failures.Add(1); from.faults.Add(weight) < Proof {
 		return nil
 	}
 	s.mu.Lock()
@@ -203,6 +203,9 @@ func (s *Pools) Failed(from *Pool, weight int32, cause any) (left *Pool) {
 	}
 	return nil
 }
+
+// Failures returns how many failures of the host were noted.
+func (s *Pools) Failures() uint64 { return s.failures.Load() }
 
 // leave keeps a pool for All; the lock is held.
 func (s *Pools) leave(p *Pool) {
