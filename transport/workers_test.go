@@ -51,7 +51,9 @@ func prefork(t *testing.T, n *ts.Net, addr string, workers int, status func() st
 func TestPoolsOfAServerWithFewWorkers(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service(), "one": {MaxAttempts: 1}} {
 		for _, method := range []string{http.MethodPost, http.MethodGet} {
-			for _, workers := range []int{1, 2, 3, 5} {
+			for _, workers := range []int{1, 2, 3, 5, -3} { // negative: another host is asked as well, whose connections are left alone
+				beside := workers < 0
+				workers = max(workers, -workers)
 				inBubble(t, name+method, func(t *testing.T) {
 					n, start := ts.NewNet(), time.Now()
 					prefork(t, n, "h.test:80", workers, func() string {
@@ -61,6 +63,10 @@ func TestPoolsOfAServerWithFewWorkers(t *testing.T) {
 						return "200"
 					})
 					tr := mustNew(t, transport.Config{Base: &http.Transport{DialContext: n.DialContext, MaxIdleConnsPerHost: 4}, Rule: rule})
+					prefork(t, n, "other.test:80", 1, func() string { return "200" })
+					if beside {
+						assert.Equal(t, 200, do(tr, newRequest(t, method, "http://other.test/", strings.NewReader("text"))).status)
+					}
 					var failed, late atomic.Int32
 					var all sync.WaitGroup
 					for range workers {
@@ -80,6 +86,9 @@ func TestPoolsOfAServerWithFewWorkers(t *testing.T) {
 						})
 					}
 					all.Wait()
+					if beside && method == http.MethodPost { // the GETs take minutes
+						assert.Equal(t, 1, n.Open("other.test"), "connections of the other host")
+					}
 					assert.Zero(t, failed.Load(), "%s of %d workers: failed", method, workers)
 					assert.Zero(t, late.Load(), "%s of %d workers: late", method, workers)
 					tr.CloseIdleConnections()

@@ -84,16 +84,18 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 		return base
 	}
 	answers := p.isHTTP1() && current.Answers()
-	shared := answers && current.Number == 0 && p.isShared()
+	if answers && current.Number == 0 && p.isShared() {
+		return base // which may hold all workers of the server
+	}
 	now := p.Registry.Now()
 	other := pools.Other(now, not)
-	if other == nil || !other.IsDue(now) || shared && p.last == nil { // the base may hold all workers of the server
+	if other == nil || !other.IsDue(now) {
 		return base
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
 	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil || current.IsDead(),
-		http1: p.isHTTP1(), frees: answers && !shared, open: func() http.RoundTripper {
+		http1: p.isHTTP1(), frees: answers, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
 }
