@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -24,7 +25,7 @@ type schedule struct {
 func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 	place := line.Place{Sent: x.sent}
 	if d != nil {
-		place.Failed, place.Scope = x.Registry.InstantOf(d.at), x.LineScope(status)
+		place.Failed, place.Scope = cmp.Or(x.last.SentAt, x.last.DoneAt), x.LineScope(status)
 	}
 	if x.permit.TryLine(&x.Request, place) {
 		return nil
