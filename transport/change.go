@@ -30,9 +30,9 @@ type HostChange struct {
 	Host string
 	// Reason says what began, or what is over if Over is true.
 	//
-	//	ReasonCircuitOpen  the host is down: five attempts in a row failed, and requests still go
+	//	ReasonCircuitOpen  the host is down: ten attempts in a row failed, over a second or more
 	//	ReasonThrottled    the server asked the requests with some credentials to wait
-	//	ReasonRetryBudget  the retry budget is used up; it is over when half of it is there again
+	//	ReasonRetryBudget  retries wait for longer than a second, because the budget is used up
 	//	ReasonQuota        a fifth or less is left of the quota that the server named, so
 	//	                   requests are spread over the rest of its window
 	//	ReasonConcurrency  requests wait for longer than a second, or are refused, because the
@@ -51,13 +51,15 @@ type HostChange struct {
 	Since time.Time
 	// Until is when it will be over, or zero if nobody knows, as with ReasonRetryBudget.
 	Until time.Time
-	// Waiting is how many requests wait at the limit.
+	// Waiting is how many requests wait at the limit, or for the end of the outage.
 	Waiting int
 	// Limit is how many requests the limit lets go: of Rule.Concurrency, or what is left of the
 	// quota. It is 0 for other reasons, and for a host without Rule.Concurrency.
 	Limit int
 
-	at time.Time // when it was noticed
+	at       time.Time // when it was noticed
+	breaker  bool      // a circuit breaker withholds requests while the host is down
+	failFast bool      // they fail
 }
 
 // String says what happened to which host, why, and what happens next. It has no secrets.
@@ -83,10 +85,13 @@ func (c HostChange) beginning() string {
 	case ReasonThrottled:
 		return fmt.Sprintf(" asks for a pause (%s): requests wait for %v", why, left)
 	case ReasonCircuitOpen:
-		if c.Limit == 0 {
-			return fmt.Sprintf(" is down (%s): its last five attempts failed, and requests still go", why)
+		switch {
+		case c.failFast:
+			return fmt.Sprintf(" is down (%s): requests fail", why)
+		case c.breaker:
+			return fmt.Sprintf(" is down (%s): requests wait%s", why, inLine(c.Waiting))
 		}
-		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
+		return fmt.Sprintf(" is down (%s): retries wait%s", why, inLine(c.Waiting))
 	case ReasonConcurrency:
 		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Limit, waiting(c.Waiting))
 	case ReasonRateLimit:
@@ -96,7 +101,7 @@ func (c HostChange) beginning() string {
 		}
 		return fmt.Sprintf(" has more requests than the rule lets go (%s): %s, %s", why, held, waiting(c.Waiting))
 	case ReasonRetryBudget:
-		return fmt.Sprintf(" has used up its retries (%s): failures go to the callers", why)
+		return fmt.Sprintf(" has used up its retries (%s): %s", why, waiting(c.Waiting))
 	case ReasonQuota:
 		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Limit, why, left)
 	}
@@ -110,24 +115,28 @@ func (c HostChange) endText() string {
 	case ReasonThrottled:
 		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
 	case ReasonCircuitOpen:
-		if c.Limit == 0 {
-			return fmt.Sprintf(" is back after %v: an attempt succeeded", lasted)
+		if c.Waiting > 1 {
+			return fmt.Sprintf(" is back after %v: %d come back gradually", lasted, c.Waiting)
 		}
-		says := ""
-		if c.FromFleet {
-			says = " (" + c.causeText() + ")"
-		}
-		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Limit, waiting(c.Waiting))
+		return fmt.Sprintf(" is back after %v: %s", lasted, waiting(c.Waiting))
 	case ReasonConcurrency:
 		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
 	case ReasonRateLimit:
 		return fmt.Sprintf(" has no more requests than the rule lets go after %v: they go at once", lasted)
 	case ReasonRetryBudget:
-		return fmt.Sprintf(" has retries again after %v: failures are retried", lasted)
+		return fmt.Sprintf(" has retries again after %v: %s", lasted, waiting(c.Waiting))
 	case ReasonQuota:
 		return fmt.Sprintf(" has quota again after %v: requests go at once", lasted)
 	}
 	return ": no longer " + c.Reason.words()
+}
+
+// inLine says how many requests wait, unless none does.
+func inLine(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d in line", n)
 }
 
 // waiting says how many requests wait.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -107,31 +109,42 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-// TestChangeOfAGate: the host is down when its circuit opens, and back when it opens.
-func TestChangeOfAGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		down := true
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}, Traces: []*transport.Trace{seen.trace()},
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				if down {
-					return nil, context.DeadlineExceeded
+// TestChangeOfAnOutage: that a host is down and back is told with the retries or requests that wait, which the log calls an open
+// circuit only if there is a circuit breaker.
+func TestChangeOfAnOutage(t *testing.T) {
+	for name, row := range map[string]struct {
+		breaker     policy.CircuitBreaker
+		down, back  string
+		first, last string // messages of the log
+	}{
+		"retries wait":  {policy.CircuitBreaker{}, "http://h.test is down (503): retries wait", `is back after \d+s: \d+ come back gradually$`, "host down", "host back"},
+		"requests wait": {policy.CircuitBreaker{Enabled: policy.On}, "http://h.test is down (503): requests wait", `is back after \d+s: \d+ come back gradually$`, "circuit open", "circuit closed"},
+		"they fail":     {policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, "http://h.test is down (503): requests fail", `is back after \d+s: none waits$`, "circuit open", "circuit closed"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var seen changes
+			var log journal
+			start := time.Now()
+			patient := policy.Rule{MaxAttempts: 60, Backoff: backoff.Constant(time.Second), CircuitBreaker: row.breaker}
+			tr := mustNew(t, transport.Config{Rule: patient, Traces: []*transport.Trace{seen.trace()}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+				if time.Since(start) < 11*time.Second {
+					return play(req, faults.Status(503))
 				}
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+				return play(req, faults.Status(200))
 			})})
-		for range 100 {
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			time.Sleep(100 * time.Millisecond)
-		}
-		require.NotEmpty(t, seen.all)
-		assert.ErrorIs(t, seen.all[0].Err, context.DeadlineExceeded)
-		assert.Equal(t, []string{"circuit_open"}, seen.told())
-		down = false
-		for range 10 {
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-		}
-		assert.Equal(t, []string{"no longer circuit_open"}, seen.told())
-	})
+			together(60, func(i int) {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			})
+			require.Len(t, seen.all, 2, "events")
+			assert.Equal(t, row.down, seen.all[0].String())
+			assert.Regexp(t, row.back, seen.all[1].String())
+			assert.Equal(t, 503, seen.all[0].Status)
+			assert.Equal(t, []string{"circuit_open", "no longer circuit_open"}, seen.told())
+			lines := log.records()
+			assert.Equal(t, []string{row.first, row.last}, []string{lines[0].Message, lines[1].Message})
+		})
+	}
 }
 
 // TestChangeOfACrowd: a host is crowded when requests wait at its limiter for long.
@@ -150,21 +163,65 @@ func TestChangeOfACrowd(t *testing.T) {
 	}
 }
 
-// TestChangeOfABudget: retries that are used up are told, and that half of them are back.
+// TestChangeOfABudget: retries that wait for longer than a second are told while they wait, and when none waits any more. A shorter
+// wait is no news, unless it was in vain.
 func TestChangeOfABudget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	one := policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1} // a retry in ten seconds
+	inBubble(t, "retries that wait", func(t *testing.T) {
 		var seen changes
-		steps := script(faults.Status(503))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.5}}.Or(quick), Traces: []*transport.Trace{seen.trace()}, Base: steps})
-		for range 5 {
-			mustFetch(t, tr, t.Context(), "http://h.test/")
-		}
+		fail := faults.Status(503)
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: one, Backoff: backoff.Constant(15 * time.Second)}, Traces: []*transport.Trace{seen.trace()}, Base: script(fail, fail, fail, faults.Status(200))})
+		all := make(chan struct{})
+		go func() {
+			defer close(all)
+			together(3, func(int) { mustFetch(t, tr, t.Context(), "http://h.test/") })
+		}()
+		time.Sleep(16*time.Second - 1)
+		assert.Empty(t, seen.told(), "after less than a second")
+		assert.Equal(t, 2, stateOf(t, tr).RetriesWaiting)
+		time.Sleep(1)
+		synctest.Wait()
+		require.Len(t, seen.all, 1, "events")
+		assert.Equal(t, "http://h.test has used up its retries (503): 2 requests wait", seen.all[0].String())
+		<-all
 		require.Len(t, seen.all, 2, "events")
-		assert.Equal(t, 503, seen.all[1].Status)
-		assert.Equal(t, []string{"circuit_open", "retry_budget"}, seen.told())
-		time.Sleep(time.Minute)
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer retry_budget")
+		assert.Equal(t, "http://h.test has retries again after 20s: none waits", seen.all[1].String())
+		assert.Equal(t, []string{"retry_budget", "no longer retry_budget"}, seen.told())
+	})
+	for name, row := range map[string]struct {
+		fails int
+		want  []string
+	}{"a short wait": {2, nil}, "a wait in vain": {9, []string{"retry_budget"}}} {
+		inBubble(t, name, func(t *testing.T) {
+			var seen changes
+			steps := append(slices.Repeat([]answer{faults.Status(503)}, row.fails), faults.Status(200))
+			budget := policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1}
+			if row.want == nil {
+				budget.MinPerSecond = 2
+			}
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: budget, Backoff: backoff.Constant(200 * time.Millisecond)}, Traces: []*transport.Trace{seen.trace()}, Base: script(steps...)})
+			together(3, func(int) { mustFetch(t, tr, t.Context(), "http://h.test/") })
+			assert.Equal(t, row.want, seen.told())
+		})
+	}
+}
+
+// TestHookThatBlocksInTheLine: a hook that blocks while its request waits for a retry holds up no other retry.
+func TestHookThatBlocksInTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		hook := &transport.Trace{HostChange: func(context.Context, transport.HostChange) { time.Sleep(time.Hour) }}
+		rule := policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1}, Backoff: backoff.Constant(time.Minute)}
+		fail := faults.Status(503)
+		tr := mustNew(t, transport.Config{Rule: rule, Traces: []*transport.Trace{hook}, Base: script(fail, fail, fail, faults.Status(200))})
+		var late atomic.Int32
+		together(3, func(int) {
+			start := time.Now()
+			mustFetch(t, tr, t.Context(), "http://h.test/")
+			if time.Since(start) >= time.Hour {
+				late.Add(1)
+			}
+		})
+		assert.EqualValues(t, 1, late.Load(), "requests that the hook held up")
 	})
 }
 
@@ -292,6 +349,23 @@ func TestHostChangeTexts(t *testing.T) {
 			assert.True(t, strings.HasPrefix(text, long), text)
 			assert.Equal(t, !over, strings.Contains(text, cause), text)
 		}
+	}
+}
+
+// TestHostChangeCounts: a text says how many wait.
+func TestHostChangeCounts(t *testing.T) {
+	for _, row := range []struct {
+		waiting    int
+		down, back string
+	}{
+		{0, "is down (503): retries wait", "is back after 20s: none waits"},
+		{1, "is down (503): retries wait, 1 in line", "is back after 20s: 1 request waits"},
+		{214, "is down (503): retries wait, 214 in line", "is back after 20s: 214 come back gradually"},
+	} {
+		h := transport.HostChange{Host: "https://h.test", Reason: transport.ReasonCircuitOpen, Status: 503, Since: time.Now().Add(-20 * time.Second), Waiting: row.waiting}
+		assert.Equal(t, "https://h.test "+row.down, h.String())
+		h.Over = true
+		assert.Equal(t, "https://h.test "+row.back, h.String())
 	}
 }
 

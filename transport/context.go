@@ -159,18 +159,20 @@ type History struct {
 	// response did not call for a retry, and "" if there is no history.
 	Reason Reason
 	// Until is the time before which a new request would meet the same Reason. It is zero if that
-	// is not known, as for a deadline, for Rule.Concurrency and for attempts that are used up.
+	// is not known, as for a deadline, for Rule.Concurrency, for the retry budget and for attempts
+	// that are used up.
 	//
 	//	ReasonThrottled                   the end of the wait that the server asked for
 	//	ReasonQuota, ReasonRateLimit      when its turn would have come
-	//	ReasonCircuitOpen                 the next try of a single request
-	//	ReasonRetryBudget                 when time alone has earned a retry; requests earn some, too
+	//	ReasonCircuitOpen                 the next probe, if Rule.CircuitBreaker says FailFast
 	Until time.Time
 	// Attempts are all attempts, oldest first, with hedges.
 	Attempts []Attempt
 
-	began time.Time     // when the request did; zero: not known
-	took  time.Duration // until its end
+	began   time.Time     // when the request did; zero: not known
+	took    time.Duration // until its end
+	held    held          // after the last attempt, in vain
+	leftOut int           // attempts of its schedule that passed in a line
 }
 
 // HistoryOf returns the history of a request. resp and err are the results of a Transport, of an

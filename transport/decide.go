@@ -51,7 +51,9 @@ const (
 	// ReasonMaxElapsedTime means that the next attempt would start later than
 	// Rule.MaxElapsedTime allows.
 	ReasonMaxElapsedTime Reason = "max_elapsed_time"
-	// ReasonRetryBudget means that the host's retry budget is used up.
+	// ReasonRetryBudget means that the time of the request in the line of its host is over: the host had
+	// no retry left for it, or was down, for as long as its attempts would have gone on. Of a wait
+	// it says that the attempt stood in that line.
 	ReasonRetryBudget Reason = "retry_budget"
 	// ReasonThrottled means that the server asked to wait: for longer than Rule.MaxRetryAfter
 	// allows, or for longer than the request has.
@@ -63,7 +65,8 @@ const (
 	ReasonRateLimit Reason = "rate_limit"
 	// ReasonConcurrency means that as many requests are in flight as Rule.Concurrency lets go.
 	ReasonConcurrency Reason = "concurrency"
-	// ReasonCircuitOpen means that the host is down.
+	// ReasonCircuitOpen means that the host is down, and that Rule.CircuitBreaker withholds requests
+	// meanwhile. Of a host and of a wait it says only that the host was down.
 	ReasonCircuitOpen Reason = "circuit_open"
 )
 
@@ -95,7 +98,7 @@ func (r Reason) text() string {
 	case ReasonMaxElapsedTime:
 		return "the rule's time for retries is over"
 	case ReasonRetryBudget:
-		return "the host's retry budget is used up"
+		return "the host had no retry left in time"
 	case ReasonThrottled:
 		return "the server asked for a longer wait"
 	case ReasonQuota:

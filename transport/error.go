@@ -109,14 +109,12 @@ type Error struct {
 	// Err is the error of the last attempt or of the body. It is nil if the Reason says everything.
 	Err error
 
-	request   string        // method and URL, without secrets, for Explain
-	url       string        // with its secrets, which Error hides in other texts
-	waited    time.Duration // before a request was refused, for Explain
-	waitedFor Reason        // most of it
-	heldBy    Reason        // the limit at which it waited then
-	down      string        // what is wrong with a host that is down
-	ended     error         // the end of the caller's context; nil: it has not ended
-	ofBody    bool          // a body was cut, and this or the request for its rest failed
+	request string // method and URL, without secrets, for Explain
+	url     string // with its secrets, which Error hides in other texts
+	limit   Reason // at which it waited when it ended
+	down    string // what is wrong with a host that is down
+	ended   error  // the end of the caller's context; nil: it has not ended
+	ofBody  bool   // a body was cut, and this or the request for its rest failed
 }
 
 // A cutError has the error of the cut of a body, and what prevented its continuation.
@@ -164,6 +162,7 @@ func (e Error) Error() string {
 	default:
 		fmt.Fprintf(&b, "gave up after %d attempts", n)
 	}
+	b.Add(e.leftOut > 0, ", %d left out", e.leftOut)
 	b.WriteString(e.lastOutcome())
 	b.WriteString(e.reasonText())
 	b.WriteString(e.untilText())
@@ -176,7 +175,7 @@ func (e Error) Error() string {
 
 // untilText says when a new request makes sense.
 func (e *Error) untilText() string {
-	if e.Until.IsZero() || e.Reason == ReasonRetryBudget { // which withholds no first try
+	if e.Until.IsZero() {
 		return ""
 	}
 	return ", next try at " + e.Until.UTC().Format(time.RFC3339)
@@ -239,8 +238,8 @@ func (e *Error) whyText() string {
 // endText says how the caller's context ended, unless Err already says so.
 func (e *Error) endText() string {
 	switch {
-	case len(e.Attempts) == 0 && e.heldBy != "":
-		return " while it waited for its turn (" + e.heldBy.words() + ")"
+	case len(e.Attempts) == 0 && e.limit != "":
+		return " while it waited for its turn (" + e.limit.words() + ")"
 	case len(e.Attempts) == 0:
 		return "" // "not sent" says it
 	case e.Reason == ReasonDeadline && errors.Is(e.Err, context.DeadlineExceeded):

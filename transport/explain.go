@@ -70,9 +70,11 @@ func (s *account) String() string {
 		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
-	held := waitText(s.known.waited, s.known.waitedFor)
+	held := waitText(s.known.held.waited, s.known.held.by)
 	b.Add(held != "", "\n  waited %s", held)
 	b.WriteString("\n  " + s.lastSentence())
+	b.Add(s.known.leftOut == 1, ", 1 attempt left out")
+	b.Add(s.known.leftOut > 1, ", %d attempts left out", s.known.leftOut)
 	took := redact.Rough(s.known.took)
 	b.Add(!s.known.began.IsZero() && took > 0, ", after %v in all", took)
 	return b.String()
@@ -101,16 +103,20 @@ func waitText(waited time.Duration, at Reason) string {
 	if took == 0 {
 		return ""
 	}
-	limit := "the concurrency limit"
+	why := "for the concurrency limit"
 	switch at {
+	case ReasonCircuitOpen:
+		why = "in line while the host was down"
+	case ReasonRetryBudget:
+		why = "in line for a retry"
 	case ReasonThrottled:
-		limit = "the server"
+		why = "for the server"
 	case ReasonQuota:
-		limit = "the quota"
+		why = "for the quota"
 	case ReasonRateLimit:
-		limit = "the rate limit"
+		why = "for the rate limit"
 	}
-	return fmt.Sprintf("%v for %s", took, limit)
+	return fmt.Sprintf("%v %s", took, why)
 }
 
 // lastSentence says what the caller got, and why there was nothing more.

@@ -47,7 +47,7 @@ func ContextError(err, cause error) error { return &attempt.ContextError{Err: er
 func (e Error) Ended(err error) Error { e.ended = err; return e }
 
 // HeldBy returns the error of a request that waited for a limit.
-func (e Error) HeldBy(limit Reason) Error { e.heldBy = limit; return e }
+func (e Error) HeldBy(limit Reason) Error { e.limit = limit; return e }
 
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {

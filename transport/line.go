@@ -91,6 +91,7 @@ func (x *retrier) endInLine(kept *http.Response, d *decision, header http.Header
 		return nil, x.refuse(no)
 	}
 	x.permit.Cancel(&x.Request)
+	x.holdInVain()
 	reason, _ := x.reasonFor(no)
 	x.report.endsWith(reason, d.err)
 	if kept != nil {

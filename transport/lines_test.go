@@ -197,13 +197,14 @@ func TestConditionsInTheLog(t *testing.T) {
 	}
 }
 
-// TestDownWithoutAGate: a host is down after five failures in a row. A success begins the count anew.
+// TestDown: a host is down after ten failures in a row over a second. A success begins the count anew.
 // A caller who hangs up, a 429, and a request whose own body fails say nothing.
-func TestDownWithoutAGate(t *testing.T) {
+func TestDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		fail, well := faults.Fail(errRefused), faults.Status(404)
-		steps := script(fail, fail, fail, fail, well, fail, fail, fail, fail, faults.Hang(), status(429), fail, well)
+		nine := slices.Repeat([]answer{fail}, 9)
+		steps := script(slices.Concat(nine, []answer{well}, nine, []answer{faults.Hang(), status(429), fail, well})...)
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.Method == http.MethodPost {
 				_, err := io.Copy(io.Discard, req.Body)
@@ -214,10 +215,11 @@ func TestDownWithoutAGate(t *testing.T) {
 		send := func(n int) {
 			for range n {
 				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				time.Sleep(200 * time.Millisecond)
 			}
 		}
-		state := func() bool { return stateOf(t, tr).CircuitOpen }
-		send(9)
+		state := func() bool { return stateOf(t, tr).Down }
+		send(19)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		_, err := fetch(t, tr, ctx, "http://h.test/")
@@ -244,7 +246,7 @@ func TestSixLinesPerMinute(t *testing.T) {
 		state      string
 	}{
 		"back": {false, "INFO changed often"},
-		"down": {true, `WARN changed often reason=circuit_open since=00:00:50 error="connection refused"`},
+		"down": {true, `WARN changed often reason=circuit_open since=00:00:51 error="connection refused"`},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
@@ -253,21 +255,20 @@ func TestSixLinesPerMinute(t *testing.T) {
 			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: &base})
 			send := func(down bool) {
 				base.down.Store(down)
-				for range 5 {
+				for range 11 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+					time.Sleep(100 * time.Millisecond)
 				}
 			}
 			start := time.Now()
 			for time.Since(start) < 50*time.Second {
 				send(true)
-				time.Sleep(time.Second)
 				send(false)
-				time.Sleep(time.Second)
 			}
 			send(row.downAtLast)
-			assert.GreaterOrEqual(t, len(seen.told()), 50, "the hook hears of each")
+			assert.GreaterOrEqual(t, len(seen.told()), 46, "the hook hears of each")
 			assert.Len(t, log.lines(), 6, "lines of the log")
-			time.Sleep(time.Until(start.Add(time.Minute - time.Second)))
+			time.Sleep(time.Until(start.Add(time.Minute)))
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			assert.Empty(t, log.lines(), "within the minute")
 			time.Sleep(time.Second)
@@ -321,12 +322,12 @@ func TestStateOfSeveralConditions(t *testing.T) {
 				_ = closing(tr.RoundTrip(req))
 			}
 		}
-		for i := range 8 {
+		for i := range 9 {
 			base.down.Store(i%2 == 0)
-			send("a", 5)
+			send("a", 9)
+			time.Sleep(time.Second)
+			send("a", 1)
 		}
-		base.down.Store(true)
-		send("a", 5)
 		held = true
 		time.Sleep(30 * time.Second)
 		send("a", 1)
@@ -337,7 +338,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		send("c", 1)
 		lines := log.lines()
 		require.Len(t, lines, 1)
-		assert.Equal(t, `WARN changed often reason=circuit_open since=00:00:00 error="connection refused" also=[throttled]`, lines[0])
+		assert.Equal(t, `WARN changed often reason=circuit_open since=00:00:08 error="connection refused" also=[throttled]`, lines[0])
 	})
 }
 
@@ -404,8 +405,8 @@ func TestHandlerThatBlocks(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
+			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Millisecond)
 		count(t, 1, calls.Load(), "Handle called")
 		start := time.Now()
 		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -563,6 +564,58 @@ func TestExplain(t *testing.T) {
 		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  not sent: the rule's rate limit is reached, next try at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
+	inBubble(t, "an outage", func(t *testing.T) {
+		start := time.Now()
+		tr := mustNew(t, transport.Config{Rule: exact, Base: rt(func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) < 9*time.Second {
+				return play(req, faults.Status(503))
+			}
+			return play(req, faults.Status(200))
+		})})
+		others := make(chan struct{})
+		go func() {
+			defer close(others)
+			for range 50 { // so that no retry has to probe
+				mustFetch(t, tr, transport.WithoutRetries(t.Context()), "http://h.test/")
+				time.Sleep(200 * time.Millisecond)
+			}
+		}()
+		time.Sleep(3*time.Second + 1)
+		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
+		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 6s: 200, had waited 5s in line while the host was down\n"+
+			"  status 200, the caller has it, 1 attempt left out, after 6s in all", transport.Explain(resp, nil))
+		<-others
+	})
+	for large, want := range map[bool]string{
+		false: "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  status 503: the host had no retry left in time, 2 attempts left out, after 7s in all",
+		true:  "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  failed: the host had no retry left in time, 2 attempts left out, after 7s in all",
+	} {
+		inBubble(t, "no retry", func(t *testing.T) {
+			var ends []transport.RequestEnd
+			ctx := transport.WithTrace(t.Context(), &transport.Trace{RequestEnd: func(_ context.Context, e transport.RequestEnd) { ends = append(ends, e) }})
+			fail := faults.Status(503)
+			if large {
+				fail = fail.Body(strings.Repeat("x", 100_000)) // too long to be kept
+			}
+			rule := policy.Rule{MaxAttempts: 4, RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.05}}.Or(exact)
+			tr := mustNew(t, transport.Config{Rule: rule, Base: script(fail, fail, faults.Status(200))})
+			together(2, func(i int) {
+				time.Sleep(time.Duration(i))
+				if i == 0 {
+					mustFetch(t, tr, t.Context(), "http://h.test/")
+				} else {
+					resp, err := fetch(t, tr, ctx, "http://h.test/")
+					assert.Equal(t, want, transport.Explain(resp, err))
+					assert.Equal(t, transport.ReasonRetryBudget, transport.ReasonOf(resp, err))
+					if large {
+						assert.EqualError(t, err, "transport: gave up after 1 attempt, 2 left out, last status 503 (retry budget)")
+					}
+				}
+			})
+			require.Len(t, ends, 1)
+			assert.Equal(t, 6*time.Second, ends[0].Waited.Round(time.Second))
+		})
+	}
 }
 
 // TestTextsThatOthersChoose: what a server or the author of a link chooses writes no line of
@@ -660,9 +713,10 @@ func TestAttributesInTheDocs(t *testing.T) {
 func TestLinesInTheDocs(t *testing.T) {
 	const url = "https://api.example.com/things"
 	once := func(t *testing.T, tr *transport.Transport, url string) { _, _ = fetch(t, tr, t.Context(), url) }
-	five := func(t *testing.T, tr *transport.Transport, url string) {
-		for range 5 {
+	ten := func(t *testing.T, tr *transport.Transport, url string) {
+		for range 10 {
 			once(t, tr, url)
+			time.Sleep(200 * time.Millisecond)
 		}
 	}
 	impatient := func(t *testing.T, tr *transport.Transport, url string) {
@@ -683,16 +737,25 @@ func TestLinesInTheDocs(t *testing.T) {
 	single := policy.Rule{MaxAttempts: 1}
 	limited := policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
+	away := func(d time.Duration) http.RoundTripper {
+		return rt(func(req *http.Request) (*http.Response, error) {
+			if time.Since(bubbles) < d {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+		})
+	}
 	quota := func(left string) faults.Step {
 		return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
 	}
 	var table strings.Builder
 	table.WriteString("| situation | lines, with the time after its beginning |\n|---|---|\n")
 	for _, s := range []situation{
-		{name: "the certificate has expired, five GETs", rule: single, tls: ts.Expired, play: five},
-		{name: "the connection is refused, and the sixth attempt succeeds", rule: exact, base: script(append(slices.Repeat([]answer{faults.ConnRefused()}, 5), faults.Status(200))...), play: once},
-		{name: "no response within the client's 10 s, five GETs", base: script(faults.Hang()), play: func(t *testing.T, tr *transport.Transport, url string) {
-			for range 5 {
+		{name: "the certificate has expired, ten GETs within two seconds", rule: single, tls: ts.Expired, play: ten},
+		{name: "the server is down for a minute, ten GETs per second", rule: exact, base: away(time.Minute), busy: true, play: many(700, 101*time.Millisecond)},
+		{name: "the same with a `CircuitBreaker` and its `FailFast`", rule: policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}.Or(single), base: away(time.Minute), busy: true, play: many(700, 101*time.Millisecond)},
+		{name: "no response within the client's 10 s, ten GETs", base: script(faults.Hang()), play: func(t *testing.T, tr *transport.Transport, url string) {
+			for range 10 {
 				impatient(t, tr, url)
 			}
 		}},
@@ -712,9 +775,9 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "the retries of a host are used up, and come back", rule: policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.On, Burst: 4, MinPerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
+		{name: "four GETs fail at once, under a `RetryBudget` of one per 5 s", rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.2}}.Or(exact), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
-				once(t, tr, url)
+				together(4, func(_ int) { once(t, tr, url) })
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
@@ -731,22 +794,15 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 			}},
 		{name: "the server hangs behind a concurrency limit", rule: limited, base: script(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
-		{name: "the server is down for a minute, and comes back", rule: limited,
-			base: rt(func(req *http.Request) (*http.Response, error) {
-				if time.Since(bubbles) < time.Minute {
-					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-				}
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-			}), busy: true, play: many(700, 101*time.Millisecond)},
 		{name: "four GETs under a rate of one per 2.6 s", rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}}, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				together(4, func(_ int) { once(t, tr, url) })
 				time.Sleep(time.Minute)
 				once(t, tr, url)
 			}},
-		{name: "a host that is down every other second", rule: single,
+		{name: "a host that is down for every other two seconds", rule: single,
 			base: rt(func(req *http.Request) (*http.Response, error) {
-				if time.Since(bubbles)/time.Second%2 == 0 {
+				if time.Since(bubbles)/time.Second%4 < 2 {
 					return nil, errRefused
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil

@@ -211,24 +211,28 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
-	waited, longest := waitedFor(x.permit.Queued)
-	x.waited += waited
+	x.holdInVain()
 	reason, err := x.reasonFor(no)
 	told := History{Reason: reason}
-	if x.report.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || waited > 0 || no.Err == nil {
+	if x.report.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || x.report.held.waited > 0 || no.Err == nil {
 		e := x.refusal(reason, no, err)
-		e.waited, e.waitedFor = waited, longest
 		told, err = e.History, e
 	} // else there is nothing to tell but the error of the context
-	x.report.logNotSent(told, waited, nil)
+	x.report.logNotSent(told, nil)
 	return err
+}
+
+// holdInVain notes how long limits have held the request for an attempt that is not sent.
+func (x *retrier) holdInVain() {
+	x.report.held = heldBy(x.permit.Queued)
+	x.waited += x.report.held.waited
 }
 
 // refusal returns the error of a request that a limit refused, or whose context ended before the next
 // attempt.
 func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error {
 	e := x.report.newError(reason, err)
-	e.heldBy = Reason(no.Limit)
+	e.limit = Reason(no.Limit)
 	switch reason {
 	case ReasonCircuitOpen:
 		if why := x.State.Machines().News().Failure(); why != (news.Cause{}) {

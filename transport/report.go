@@ -28,6 +28,7 @@ type report struct {
 	ofBody  bool            // the call continues a body
 	offset  int64           // where the body was cut that the call continues, else 0
 	leftOut int             // attempts whose time passed in a line
+	held    held            // before a further attempt, in vain
 }
 
 // record adds the attempt that ended with o to the history, and tells the hooks and the log of it.
@@ -60,7 +61,13 @@ func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) 
 func (r *report) endsWith(reason Reason, err error) {
 	last := &r.history[len(r.history)-1]
 	last.Err, last.Delay, last.Reason, r.reason = err, 0, reason, reason
-	r.logNotSent(History{Reason: reason}, 0, err)
+	r.logNotSent(History{Reason: reason, held: r.held}, err)
+}
+
+// A held is how long limits held a request, and the limit that took longest.
+type held struct {
+	waited time.Duration
+	by     Reason
 }
 
 // attemptOf returns an attempt as others see it.
@@ -76,7 +83,8 @@ func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
 		a.Start = r.Registry.TimeOf(o.SentAt)
 	}
 	if o.Queued != (attempt.Queued{}) {
-		a.Waited, a.WaitedFor = waitedFor(o.Queued)
+		at := heldBy(o.Queued)
+		a.Waited, a.WaitedFor = at.waited, at.by
 	}
 	return a
 }
@@ -84,18 +92,18 @@ func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
-// waitedFor returns how long an attempt was queued, and the limit that took longest.
-func waitedFor(q attempt.Queued) (waited time.Duration, longest Reason) {
+// heldBy returns how long an attempt was queued.
+func heldBy(q attempt.Queued) (h held) {
 	var most time.Duration
 	for _, at := range [...]struct {
 		limit Reason
 		took  time.Duration
 	}{{ReasonRetryBudget, q.Line}, {ReasonCircuitOpen, q.Outage}, {ReasonThrottled, q.Throttle}, {ReasonQuota, q.Pacing}, {ReasonRateLimit, q.Rate}, {ReasonConcurrency, q.Concurrency}} {
-		if waited += at.took; at.took > most {
-			most, longest = at.took, at.limit
+		if h.waited += at.took; at.took > most {
+			most, h.by = at.took, at.limit
 		}
 	}
-	return waited, longest
+	return h
 }
 
 // attrsOf begins the attributes of a log line about a request.
@@ -128,7 +136,7 @@ func (r *report) logAttempt(a Attempt) {
 }
 
 // logNotSent writes the line of a request that is not sent, or not again. why may be nil.
-func (r *report) logNotSent(h History, waited time.Duration, why error) {
+func (r *report) logNotSent(h History, why error) {
 	if r.t.logger == nil || !r.logsAttempts() {
 		return
 	}
@@ -139,7 +147,7 @@ func (r *report) logNotSent(h History, waited time.Duration, why error) {
 	all.addError(why, r.Req.URL.String())
 	all.add(true, slog.String("reason", string(h.Reason)))
 	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.addTime("waited", waited)
+	all.addTime("waited", h.held.waited)
 	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, text, all...)
 }
 
@@ -168,7 +176,7 @@ func (all *attrs) addTime(key string, d time.Duration) {
 
 // historyFor returns the history of a call that ends for a reason.
 func (r *report) historyFor(reason Reason) History {
-	h := History{Reason: reason, Attempts: slices.Clip(r.history)}
+	h := History{Reason: reason, Attempts: slices.Clip(r.history), held: r.held, leftOut: r.leftOut}
 	if reason == r.reason {
 		h.Until = r.until
 	}
@@ -243,7 +251,7 @@ func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL) 
 func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
 		Host: c.HostName(), Reason: reasonsOfHosts[v.Condition], Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
-		Waiting: v.Waiting, Limit: v.Room, at: time.Now(),
+		Waiting: v.Waiting, Limit: v.Room, at: time.Now(), breaker: c.Rule.Breaker, failFast: c.Rule.FailsFast(),
 	}
 	if h.Since = h.at; v.Since > 0 {
 		h.Since = c.Registry.TimeOf(v.Since)
@@ -267,7 +275,9 @@ func (c HostChange) message() string {
 	texts := [2]string{"new connection pool", "new connection pool"}
 	switch c.Reason {
 	case ReasonCircuitOpen:
-		texts = [2]string{"circuit open", "circuit closed"}
+		if texts = [2]string{"host down", "host back"}; c.breaker {
+			texts = [2]string{"circuit open", "circuit closed"}
+		}
 	case ReasonThrottled:
 		texts = [2]string{"throttled", "no longer throttled"}
 	case ReasonQuota:

@@ -100,8 +100,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	x.sent++
 	a.Number, a.Kind, a.Queued = x.sent, kind, x.permit.Queued
 	if a.Queued != (attempt.Queued{}) {
-		waited, _ := waitedFor(a.Queued)
-		x.waited += waited
+		x.waited += heldBy(a.Queued).waited
 	}
 	a.Req, a.Clock, a.Timeouts, a.Timed = x.Req, &x.Registry.Clock, &x.Rule.Timeouts, x.Rule.Timed
 	if _, ok := x.Ctx.Deadline(); x.sent > 1 && !ok {

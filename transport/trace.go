@@ -109,8 +109,9 @@ type Attempt struct {
 	Start    time.Time
 	Duration time.Duration
 	// Waited is the time that the attempt spent in the queues of its host's limits before it was
-	// sent, and WaitedFor is the limit that took longest. A wait at an open circuit counts as
-	// [ReasonConcurrency]. If nothing held the attempt, they are 0 and "".
+	// sent, and WaitedFor is the limit that took longest. It is [ReasonRetryBudget] in the line for a
+	// retry, and [ReasonCircuitOpen] if the host was down. If nothing held the attempt, they are
+	// 0 and "".
 	Waited    time.Duration
 	WaitedFor Reason
 	// Reason is [ReasonRetry], or says why there was no further attempt.

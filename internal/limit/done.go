@@ -207,8 +207,8 @@ func (r *Request) noteQuotas(now instant.Instant, all []field.Quota, status int)
 	}
 }
 
-// A limit of the rule holds requests when one has waited for longer than longWait for a slot or for
-// the rate. It no longer does if no other request waits as long within calmTime.
+// A limit of the rule holds requests when one has waited for longer than longWait for a slot, for
+// the rate or for a retry. It no longer does if no other request waits as long within calmTime.
 const (
 	longWait = time.Second
 	calmTime = 10 * time.Second
@@ -263,6 +263,8 @@ func (c conditions) present(v news.Change) news.Change {
 		}
 	case news.RateLimited:
 		v.Until, v.Waiting = 0, c.waitingForRate(m)
+	case news.Down, news.NoRetries:
+		v.Until, v.Waiting = 0, m.Line.State().Waiting
 	}
 	return v
 }
@@ -284,7 +286,7 @@ func (c conditions) waitingForRate(m *host.Machines) int {
 // has to ask them anyway. o is the outcome of an attempt, or nil before it.
 func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	c := conditions{r}
-	if o != nil && p.failed && r.Registry.Watched {
+	if o != nil && (p.failed || o.Status() == http.StatusTooManyRequests) && (r.Registry.Watched || r.Rule.Breaker) {
 		r.State.Machines().News().Failed(c.causeOf(o))
 	}
 	if !r.Registry.Watched {

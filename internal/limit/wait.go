@@ -161,7 +161,15 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			w = p.newWaiter(r, limit)
 			continue // asks again, and takes its place in the queue
 		}
-		if err := r.Sleep(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
+		longest := r.patience()
+		if limit == LimitLine && a.NoToken {
+			left, again := p.lookAtLine(r, w, now)
+			if again {
+				continue
+			}
+			longest = min(longest, left)
+		}
+		if err := r.Sleep(min(a.Ask.Sub(now), longest), w.Ready); err != nil {
 			return a, waited, &Rejection{Err: err}
 		}
 	}

@@ -72,7 +72,7 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 			l.waiting++
 			l.note()
 		}
-		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down()}
+		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down(), NoToken: !s.isFree(p)}
 		if a.Down {
 			a.Until = s.NextProbe(s.patience(w), c.Members)
 		}
@@ -107,7 +107,6 @@ func (l *Line) scopeOf(p *Place) *scope {
 // goesAt returns when a request may go as far as time alone counts: not before it is woken if that is
 // [instant.Never]. The lock is held.
 func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, c *Config) instant.Instant {
-	free := p.Sent == 0 || p.Failed < s.Ended()
 	switch {
 	case c.Budget.Off() && !c.Breaker, p.Sent == 0 && c.FailFast && !s.Down():
 		return now
@@ -115,7 +114,7 @@ func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, 
 		return instant.Never
 	case s.Down():
 		return s.NextProbe(s.patience(w), c.Members)
-	case free:
+	case s.isFree(p):
 		return max(s.room(now), s.due(now, l.budget.Rate(), c.Budget.PerSecond))
 	}
 	return max(s.room(now), l.budget.Next(now, &c.Budget))
@@ -137,6 +136,9 @@ func (l *Line) leave(p *Place, w *queue.Waiter) (next *queue.Waiter) {
 func (l *Line) Leave(p *Place, w *queue.Waiter) {
 	l.mu.Lock()
 	next := l.leave(p, w)
+	if !p.leaves {
+		p.in = nil // it may come back, and the scope be forgotten until then
+	}
 	l.mu.Unlock()
 	next.Wake()
 }

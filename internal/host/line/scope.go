@@ -70,6 +70,9 @@ func queueOf(p *Place) int {
 	return 0
 }
 
+// isFree reports whether a request needs no token of the budget.
+func (s *scope) isFree(p *Place) bool { return p.Sent == 0 || p.Failed < s.Ended() }
+
 // isTurn reports whether nobody is before a request, which may be in the line or not.
 func (s *scope) isTurn(p *Place, w *queue.Waiter) bool {
 	if w.Waits() {

@@ -19,11 +19,11 @@ type Condition uint8
 
 // The conditions have no type, because package transport has its own for its users.
 const (
-	Down        = iota // its circuit is open, or without a concurrency limit five attempts in a row failed
+	Down        = iota // its attempts fail in a row
 	Held               // the server asked the requests of a scope to wait
-	NoRetries          // the budget is used up
+	NoRetries          // retries wait for long, because the budget is used up
 	LowQuota           // a fifth or less is left of a quota
-	Crowded            // requests wait for long at a closed circuit
+	Crowded            // requests wait for long for a slot
 	RateLimited        // requests wait for long for the rate
 	Pool               // requests take another pool of connections, which does not last
 )
