@@ -60,6 +60,13 @@ func ExampleRetryBudget() {
 	// Output: {RetryBudget: RetryBudget{Ratio: 0.1, MinPerSecond: 1}} <nil>
 }
 
+// While the host is down, requests fail at once instead of waiting until it is back.
+func ExampleCircuitBreaker() {
+	rule := policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {CircuitBreaker: CircuitBreaker{Enabled: on, FailFast: on}} <nil>
+}
+
 // This limiter refuses requests instead of letting them wait. An attempt that hangs
 // would keep its slot for ever, so AttemptTimeout bounds the attempts.
 func ExampleConcurrency() {

@@ -71,6 +71,7 @@ type CircuitBreaker struct {
 	// Enabled turns the circuit breaker on, or off below a rule that turned it on.
 	Enabled Switch
 	// FailFast makes requests fail at once while the host is down, their retries included. By default they wait.
+	// It has no effect while the circuit breaker is off.
 	FailFast Switch
 }
 

@@ -140,10 +140,11 @@ func TestOrChangesNeither(t *testing.T) {
 
 // The fields of a group inherit one by one.
 func TestGroupsInheritByField(t *testing.T) {
-	base := Rule{RateLimit: RateLimit{PerSecond: 5, Burst: 2}, Hedge: Hedge{Percentile: 98}, Concurrency: Concurrency{Enabled: Off, Max: 9}}
-	rule := Rule{RateLimit: RateLimit{PerSecond: 7}, Hedge: Hedge{Enabled: Off}, Concurrency: Concurrency{Max: 5}}.Or(base)
+	base := Rule{RateLimit: RateLimit{PerSecond: 5, Burst: 2}, Hedge: Hedge{Percentile: 98}, CircuitBreaker: CircuitBreaker{Enabled: On}, Concurrency: Concurrency{Enabled: Off, Max: 9}}
+	rule := Rule{RateLimit: RateLimit{PerSecond: 7}, Hedge: Hedge{Enabled: Off}, CircuitBreaker: CircuitBreaker{FailFast: On}, Concurrency: Concurrency{Max: 5}}.Or(base)
 	assert.Equal(t, RateLimit{PerSecond: 7, Burst: 2}, rule.RateLimit)
 	assert.Equal(t, Hedge{Enabled: Off, Percentile: 98}, rule.Hedge)
+	assert.Equal(t, CircuitBreaker{Enabled: On, FailFast: On}, rule.CircuitBreaker)
 	assert.Equal(t, Concurrency{Enabled: Off, Max: 5}, rule.Concurrency, "an inherited Off stays")
 	assert.Equal(t, Concurrency{Enabled: On, Max: 9}, Rule{Concurrency: Concurrency{Enabled: On}}.Or(base).Concurrency)
 }
@@ -318,9 +319,10 @@ func TestLimitsAreChecked(t *testing.T) {
 	}{
 		{Rule{RetryBudget: RetryBudget{Ratio: math.NaN()}}, "RetryBudget.Ratio: NaN is not a number of retries"},
 		{Rule{RetryBudget: RetryBudget{MinPerSecond: math.Inf(1)}}, "RetryBudget.MinPerSecond: +Inf is not a number of retries"},
-		{Rule{RetryBudget: RetryBudget{Burst: 2e6}}, "RetryBudget.Burst: 2e+06 is more than a million retries"},
+		{Rule{RetryBudget: RetryBudget{MinPerSecond: 2e6}}, "RetryBudget.MinPerSecond: 2e+06 is more than a million retries"},
 		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
-		{Rule{RetryBudget: RetryBudget{Burst: -1}}, "RetryBudget.Burst: -1 is negative; Enabled: policy.Off turns the budget off"},
+		{Rule{CircuitBreaker: CircuitBreaker{Enabled: 2, FailFast: -2}}, "CircuitBreaker.Enabled: Switch(2) is none of off and on\n" +
+			"CircuitBreaker.FailFast: Switch(-2) is none of off and on"},
 		{Rule{RateLimit: RateLimit{PerSecond: -2, Burst: -1}}, "RateLimit.PerSecond: -2 is negative; Enabled: policy.Off turns the limit off\n" +
 			"RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
 		{Rule{Concurrency: Concurrency{Max: -1}}, "Concurrency.Max: -1 is negative; Enabled: policy.Off turns the limit off"},
@@ -351,7 +353,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for _, good := range []Rule{
 		{RetryBudget: RetryBudget{Enabled: Off}}, {AttemptTimeout: 3650 * 24 * time.Hour}, {Hedge: Hedge{Enabled: Off}}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{Delay: time.Second}},
-		{Concurrency: Concurrency{Enabled: On, Max: 100}}, {Concurrency: Concurrency{Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On},
+		{Concurrency: Concurrency{Enabled: On, Max: 100}}, {Concurrency: Concurrency{Max: 5}}, {ShareRetryAfter: Off, QuotaPacing: On}, {CircuitBreaker: CircuitBreaker{Enabled: On, FailFast: On}},
 		{RetryBudget: RetryBudget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, StallTimeout: -1, MaxElapsedTime: math.MaxInt64, MaxRetryAfter: math.MaxInt64},
 		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
@@ -367,8 +369,8 @@ func TestValidateForgetsNoField(t *testing.T) {
 		names = append(names, err.(*FieldError).Field)
 	}
 	assert.Equal(t, strings.Fields(`MaxAttempts AttemptTimeout ConnectTimeout FirstEventTimeout StallTimeout MaxElapsedTime MaxRetryAfter
-		RateLimit.Enabled RateLimit.PerSecond RateLimit.Burst RetryBudget.Ratio RetryBudget.MinPerSecond RetryBudget.Burst RetryBudget.Enabled
-		ShareRetryAfter QuotaPacing Concurrency.Enabled Concurrency.FailFast Concurrency.Max
+		RateLimit.Enabled RateLimit.PerSecond RateLimit.Burst RetryBudget.Ratio RetryBudget.MinPerSecond RetryBudget.Enabled
+		ShareRetryAfter QuotaPacing CircuitBreaker.Enabled CircuitBreaker.FailFast Concurrency.Enabled Concurrency.FailFast Concurrency.Max
 		Hedge.Enabled Hedge.UnsafeMethods Hedge.Delay Hedge.Percentile ReplayBuffer Resume MaxRefetch`), names)
 }
 

@@ -86,7 +86,7 @@ func TestSettings(t *testing.T) {
 	    "retry_budget": {"min_per_second": 0.5}},
 	  "hosts": {
 	    "h": {"retry_after": ["hour"], "profile": "github", "replay_buffer": 1000, "max_refetch": "off",
-	      "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}, "concurrency": {"max": 7}},
+	      "retry_budget": {"min_per_second": "off"}, "rate_limit": {"per_second": 0.5}, "circuit_breaker": "on", "concurrency": {"max": 7}},
 	    "i": {"profile": "service", "rate_limit": {"per_second": 2.5}, "concurrency": {"fail_fast": "on"}, "hedge": {"delay": "1h"}}
 	  }
 	}`), hour)
@@ -98,13 +98,13 @@ func TestSettings(t *testing.T) {
 			"classify": {"of the profile", `profile "aws" of rule`}, "retry_after": {"of the profile", `profile "aws" of rule`},
 			"concurrency.enabled": {"off", "default"}, "concurrency.max": {"off", "default"},
 			"hedge.enabled": {"off", "default"}, "rate_limit.burst": {"off", "default"}, "retry_budget.enabled": {"on", "default"},
-			"retry_budget.burst": {"5", "default"},
+			"retry_budget.min_per_second": {"0.5", "rule"}, "circuit_breaker.enabled": {"off", "default"}, "circuit_breaker.fail_fast": {"off", "default"},
 		},
 		"h": {
 			"classify":      {`of the profile, then profile "aws" of rule`, `profile "github" of host "h"`},
 			"retry_after":   {`["hour"], then profile "github" of host "h", then profile "aws" of rule`, `host "h"`},
 			"replay_buffer": {"1000", `host "h"`}, "max_refetch": {"off", `host "h"`},
-			"retry_budget.min_per_second": {"off", `host "h"`}, "retry_budget.burst": {"10", "default"},
+			"retry_budget.min_per_second": {"off", `host "h"`}, "circuit_breaker.enabled": {"on", `host "h"`},
 			"rate_limit.per_second": {"0.5", `host "h"`}, "rate_limit.burst": {"1", "default"},
 			"concurrency.enabled": {"on", "default"}, "concurrency.max": {"7", `host "h"`},
 		},
@@ -335,7 +335,9 @@ func TestLoadSaysWhatToWrite(t *testing.T) {
 		`"status_codes": [503]`:    `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`,
 		`"retry_on": [503]`:        `write "classify", as in`,
 		`"allowed_methods": []`:    `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`,
-		`"circuit_breaker": {}`:    `write "concurrency", as in {"max": 100}`,
+		`"circuitBreaker": {}`:     `write "circuit_breaker", as in {"enabled": "on", "fail_fast": "on"}`,
+		`"circuit_breaker": {}`:    `the object is empty; leave the key out to inherit, or write fields, as in {"enabled": "on", "fail_fast": "on"}`,
+		`"bulkhead": 5`:            `write "concurrency", as in {"max": 100}`,
 		`"qps": 5`:                 `write "rate_limit", as in {"per_second": 10}`,
 
 		// Idempotent.

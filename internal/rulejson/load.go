@@ -186,17 +186,18 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 func canBeOff(t reflect.Type, i int) bool {
 	name := t.Field(i).Name
 	return !isBackoff(t) && !slices.Contains([]string{
-		"Rule.MaxAttempts", "RateLimit.PerSecond", "RateLimit.Burst", "RetryBudget.Burst", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
+		"Rule.MaxAttempts", "RateLimit.PerSecond", "RateLimit.Burst", "Concurrency.Max", "Hedge.Delay", "Hedge.Percentile",
 	}, t.Name()+"."+name)
 }
 
 // groups has an example of each group of a rule's fields, for the fault of a value that is no
 // object.
 var groups = map[reflect.Type]string{
-	reflect.TypeFor[policy.RateLimit]():   `{"per_second": 10}`,
-	reflect.TypeFor[policy.RetryBudget](): `{"ratio": 0.2}`,
-	reflect.TypeFor[policy.Concurrency](): `{"max": 100}`,
-	reflect.TypeFor[policy.Hedge]():       `{"percentile": 98}`,
+	reflect.TypeFor[policy.RateLimit]():      `{"per_second": 10}`,
+	reflect.TypeFor[policy.RetryBudget]():    `{"ratio": 0.2}`,
+	reflect.TypeFor[policy.CircuitBreaker](): `{"enabled": "on", "fail_fast": "on"}`,
+	reflect.TypeFor[policy.Concurrency]():    `{"max": 100}`,
+	reflect.TypeFor[policy.Hedge]():          `{"percentile": 98}`,
 }
 
 // group reads a group of fields, or "on" or "off", which stand for its field Enabled. An empty object
@@ -319,6 +320,7 @@ const (
 	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
 	elapsed  = `write "max_elapsed_time", after which no retry starts`
 	profiles = `write "profile", as in "github"`
+	breaker  = `write "circuit_breaker", as in {"enabled": "on", "fail_fast": "on"}`
 	limiter  = `write "concurrency", as in {"max": 100}`
 	rate     = `write "rate_limit", as in {"per_second": 10}`
 )
@@ -334,7 +336,8 @@ var foreignKeys = map[string]string{
 	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
 	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
 	"methods": methods, "allowedmethods": methods,
-	"circuitbreaker": limiter, "bulkhead": limiter, "maxconcurrency": limiter,
+	"circuitbreaker": breaker, "breaker": breaker,
+	"bulkhead": limiter, "maxconcurrency": limiter,
 	"rate": rate, "rps": rate, "qps": rate,
 	"provider": profiles, "preset": profiles, "profiles": profiles,
 }

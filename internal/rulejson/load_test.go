@@ -46,12 +46,13 @@ var samples = map[string]struct {
 	"max_retry_after":     {`"2m"`, 2 * time.Minute},
 	"stall_timeout":       {`"30s"`, 30 * time.Second},
 	"rate_limit":          {`{"enabled": "on", "per_second": 2.5, "burst": 5}`, policy.RateLimit{Enabled: policy.On, PerSecond: 2.5, Burst: 5}},
-	"retry_budget":        {`{"enabled": "on", "ratio": 0.1, "min_per_second": "off", "burst": 5}`, policy.RetryBudget{Enabled: policy.On, Ratio: 0.1, MinPerSecond: -1, Burst: 5}},
+	"retry_budget":        {`{"enabled": "on", "ratio": 0.1, "min_per_second": "off"}`, policy.RetryBudget{Enabled: policy.On, Ratio: 0.1, MinPerSecond: -1}},
 	"share_retry_after":   {`"off"`, policy.Switch(policy.Off)},
 	"throttle_key":        {`"host"`, nil},
 	"idempotency_key":     {`"uuid"`, nil},
 	"quota_pacing":        {`"on"`, policy.On},
 	"cost":                {`"one"`, nil},
+	"circuit_breaker":     {`{"enabled": "on", "fail_fast": "on"}`, policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}},
 	"concurrency":         {`{"enabled": "on", "fail_fast": "on", "max": 50}`, policy.Concurrency{Enabled: policy.On, FailFast: policy.On, Max: 50}},
 	"hedge":               {`{"enabled": "on", "delay": "50ms", "percentile": 98, "unsafe_methods": "on"}`, policy.Hedge{Enabled: policy.On, Delay: 50 * time.Millisecond, Percentile: 98, UnsafeMethods: policy.On}},
 	"replay_buffer":       {`"16MiB"`, int64(16 << 20)},
@@ -185,7 +186,7 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
 		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "enabled": "on"}, "retry_budget": {"ratio": "off", "min_per_second": "off"}}, "A.example": {}}}`,
 			"line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off\n" +
 				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
@@ -195,8 +196,8 @@ func TestLoadFaults(t *testing.T) {
 			"line 1, column 38: rule.concurrency.enabled: on needs a Max, the most requests that the host takes at a time\n" +
 				"line 1, column 61: rule.max_attempts: the number -1 is negative; write 1 to turn retries off"},
 		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
-			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, concurrency, hedge, replay_buffer, resume, max_refetch`},
+			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
 		{"a secret in a key", `{"hosts": {"https://me:s3cret@h/?token=s3cret": {"resume": 1}}}`,
 			`line 1, column 12: hosts["https://xxxxx@h/?xxxxx"]: "https://xxxxx@h/?xxxxx" has a scheme; leave it out
 line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is none of off and on`},
@@ -454,7 +455,7 @@ func TestLoadHints(t *testing.T) {
 func TestLoadOff(t *testing.T) {
 	for _, key := range []string{
 		"attempt_timeout", "max_elapsed_time", "stall_timeout", "rate_limit", "retry_budget", "share_retry_after",
-		"quota_pacing", "concurrency", "hedge", "replay_buffer", "resume",
+		"quota_pacing", "circuit_breaker", "concurrency", "hedge", "replay_buffer", "resume",
 	} {
 		rule, _, err := loaded(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
 		if assert.NoError(t, err, key) {

@@ -52,7 +52,6 @@ var bounds = map[string]object{
 	"RateLimit.PerSecond":      {"maximum": 1e9},
 	"RetryBudget.Ratio":        {"maximum": 1},
 	"RetryBudget.MinPerSecond": {"maximum": 1e6},
-	"RetryBudget.Burst":        {"maximum": 1e6},
 	"Hedge.Percentile":         {"exclusiveMinimum": 1, "maximum": 99.9},
 	"Rule.ReplayBuffer":        {"maximum": 64 << 20},
 	"Rule.MaxRefetch":          {"maximum": 1 << 30},

@@ -150,7 +150,6 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 
 // unset says what a field that is zero in a complete rule stands for.
 func unset(key string, whole policy.Rule) string {
-	budget := whole.RetryBudget
 	group, _, _ := strings.Cut(key, ".")
 	limits := map[string]bool{
 		"rate_limit": whole.RateLimit != policy.RateLimit{}, "concurrency": whole.Concurrency.Max > 0, "hedge": whole.Hedge != policy.Hedge{},
@@ -162,10 +161,6 @@ func unset(key string, whole policy.Rule) string {
 		return "1"
 	case key == "rate_limit.burst" && whole.RateLimit.PerSecond > 0:
 		return orOff(math.Ceil(whole.RateLimit.PerSecond))
-	case key == "retry_budget.burst" && budget.MinPerSecond < 0:
-		return "10"
-	case key == "retry_budget.burst":
-		return orOff(max(10*budget.MinPerSecond, 1))
 	case key == "retry_budget.enabled", strings.HasSuffix(key, ".enabled") && limits:
 		return "on"
 	}

@@ -90,6 +90,7 @@ func ValidateRequest(r policy.Rule, path string) []*policy.FieldError {
 		{"ShareRetryAfter", r.ShareRetryAfter},
 		{"ThrottleKey", r.ThrottleKey},
 		{"QuotaPacing", r.QuotaPacing},
+		{"CircuitBreaker", r.CircuitBreaker},
 		{"Concurrency", r.Concurrency},
 		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
 	} {

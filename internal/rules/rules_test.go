@@ -677,6 +677,8 @@ func TestResolved(t *testing.T) {
 		"limiter":    {policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, "Concurrency Limited"},
 		"no limiter": {policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.Off, Max: 1}}, ""},
 		"no Max":     {policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On}}, ""},
+		"breaker":    {policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}, "Breaker"},
+		"no breaker": {policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.Off, FailFast: policy.On}}, ""},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Limited Loops"},
 		"idempotent": {policy.Rule{Idempotent: func(*http.Request) bool { return true }}, ""},
 		"default":    {policy.Rule{Idempotent: classify.Idempotent, Classify: classify.Default, RetryAfter: classify.RetryAfter}, ""},
@@ -705,7 +707,7 @@ func TestResolved(t *testing.T) {
 	r = resolve(t, policy.Rule{AttemptTimeout: policy.Off, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
 	assert.Equal(t, 2*time.Minute, r.Later.After)
 	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
-	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 3, Burst: 7}.Complete(), resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, Burst: 7}}).Settings.Budget)
+	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 7}, resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: 7}}).Settings.Budget)
 	assert.Equal(t, "", r.RateUnit())
 	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
 
@@ -796,7 +798,7 @@ func TestCompleteOver(t *testing.T) {
 // Each field belongs to the host or may differ between its requests. A new field has to be
 // listed, and if it belongs to the host, ValidateRequest has to know it.
 func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
-	ofHost := []string{"MaxRetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "Concurrency", "Hedge.Percentile"}
+	ofHost := []string{"MaxRetryAfter", "RateLimit", "RetryBudget", "ShareRetryAfter", "ThrottleKey", "QuotaPacing", "CircuitBreaker", "Concurrency", "Hedge.Percentile"}
 	ofRequest := []string{
 		"MaxAttempts", "Backoff", "Classify", "RetryAfter", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
 		"MaxElapsedTime", "StallTimeout", "Cost", "Hedge.Enabled", "Hedge.Delay", "Hedge.UnsafeMethods", "ReplayBuffer", "Resume", "MaxRefetch",
