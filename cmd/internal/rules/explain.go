@@ -123,9 +123,9 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	}
 	longest := waits.Short(rule.MaxRetryAfter)
 	if rule.MaxRetryAfter < 0 {
-		all = append(all, "If the server asks for a longer wait, the request waits as long as the server asked.")
+		all = append(all, "If the server asks for a wait, the first retry comes after it. Later retries take the longer of both.")
 	} else {
-		all = append(all, "If the server asks for a longer wait, the request waits as asked. If the server asks for more than "+longest+", there is no retry.")
+		all = append(all, "If the server asks for a wait, the first retry comes after it. Later retries take the longer of both. If the server asks for more than "+longest+", there is no retry.")
 	}
 	if rule.AttemptTimeout > 0 {
 		all = append(all, "The times leave out the attempts, each of which may take up to "+waits.Short(rule.AttemptTimeout)+" until its headers.")
