@@ -17,11 +17,11 @@ import (
 // must be safe for concurrent use and may read the response's body through
 // [Outcome.Peek] only.
 //
-// A wait is never a reason to send again. Only a [Func] gives such a reason. It
-// is never a reason to hurry either. Package transport waits for the back-off or
-// for this wait, whichever is longer. So after a Retry-After: 0, or one with a
-// past date, the back-off alone counts. It spreads clients that failed together,
-// and many servers send a zero although they are overloaded.
+// A wait is never a reason to send again. Only a [Func] gives such a reason. The first retry
+// of a request in package transport comes after this wait, at least 100 ms later, and
+// each further retry after the back-off or this wait, whichever is longer. After a
+// Retry-After: 0, or one with a past date, the back-off alone counts. It spreads clients that
+// failed together, and many servers send a zero although they are overloaded.
 type RetryAfterFunc func(Outcome) (wait time.Duration, ok bool)
 
 // RetryAfter is the RetryAfterFunc of the default rule. It reads the header fields of responses of

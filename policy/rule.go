@@ -43,8 +43,9 @@ type Rule struct {
 
 	// RetryAfter reads how long the server asked to wait (RFC 9110 §10.2.3). A random
 	// time of up to 1 s comes on top of such a wait. It is never longer than the wait
-	// itself, and never passes the deadline of the request. If
-	// it finds no wait, the RetryAfter that the rule inherits is asked, and at last
+	// itself, and never passes the deadline of the request. A first retry comes
+	// after this wait, and after at least 100 ms, also if the Backoff is longer. Later retries come after the
+	// longer of both. If it finds no wait, the RetryAfter that the rule inherits is asked, and at last
 	// classify.RetryAfter. Default classify.RetryAfter.
 	RetryAfter classify.RetryAfterFunc
 

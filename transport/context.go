@@ -59,8 +59,8 @@ func WithoutRetries(ctx context.Context) context.Context {
 // request goes through, and for the requests of redirects.
 //
 // The limits that all requests to a host share cannot be set here: MaxRetryAfter, RateLimit,
-// RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, Concurrency and Hedge.Percentile. If
-// something is wrong with the rule, RoundTrip sends nothing, and returns an error around
+// RetryBudget, ShareRetryAfter, ThrottleKey, QuotaPacing, CircuitBreaker, Concurrency and
+// Hedge.Percentile. If something is wrong with the rule, RoundTrip sends nothing, and returns an error around
 // a *policy.FieldError for each fault.
 //
 // A rule is checked and completed at the first request with the context or one derived from

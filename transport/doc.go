@@ -1,6 +1,7 @@
 // Package transport is an http.RoundTripper that retries requests when that is
 // safe. It waits as long as the server asked, or as long as the back-off says, a little
-// longer after a timeout, but never longer than the caller has time. When it gives up,
+// longer after a timeout, but never longer than the caller has time. A host that fails is sent few
+// retries, and the others wait in line. When it gives up,
 // the caller gets the original response or error, plus the reason.
 //
 //	client := &http.Client{Transport: transport.Default()}
@@ -19,10 +20,11 @@
 //	              and else a copy; perhaps another copy beside it, as a hedge
 //	    askRule   ask the rule what happened
 //	    judge     tell the limits; decide (decide.go) says final, retry and its wait, or give up
-//	    commit    take a retry from the budget, rewind the body
+//	    commit    rewind the body
 //	    record    one attempt: outcome, class, reason, wait
-//	    discard   drain the old response within bounds
+//	    discard   drain the old response within bounds, and keep it if it is short
 //	    Sleep     wait as long as was decided
+//	    awaitTurn stand in the line of the host, if it has no room for a retry (line.go)
 //	    GetBody   call the caller's GetBody, if the body is made that way
 //	  deliver   return the last response as it is, or the error
 //
@@ -36,16 +38,19 @@
 // its turn would come after its deadline, it is refused at once. If a hold begins
 // while a request waits for another limit, the request goes back to the throttle.
 //
-// The budget is asked for a retry or a hedge that would otherwise happen, before
-// the sleep. If the retry does not go, Permit.Cancel gives it back. A hedge
-// never waits. It goes if all limits let it go at once.
+// Before that, a retry takes a token of the retry budget. If there is none, or if the host is down, it waits in
+// the line of the host, for as long as the rest of its attempts would have taken. This is after the
+// sleep, so the time of the sleep earns tokens, too. If the attempt does not go, Permit.Cancel gives the token back. With
+// Rule.CircuitBreaker a first attempt to a host that is down waits in the same line. A hedge
+// never waits. It goes if the line and all limits let it go at once.
 //
 //	request ─▶ throttle ─▶ pacing ─▶ rate ─▶ limiter ─▶ attempt ─▶ response ─▶ caller
 //	              ▲                                    │ slow?     │ failed?
 //	              │                                    └▶ hedge    ▼
-//	              └──────────── sleep ◀─────────────────────────  budget
+//	              └──────────── line ◀──────────────────────────  sleep
 //
-// By default the budget is on, and the others are off.
+// A request whose time in line is over gets its last response, if that was short enough to be kept, or else an
+// [Error] with its status and header. By default the budget is on, and the others are off.
 //
 // # Connections
 //

@@ -377,8 +377,7 @@ func (x *retrier) facts(d *decision) facts {
 	return f
 }
 
-// commit reserves the things that a retry needs and that may be refused: first a retry of the
-// host's budget, then the request's body. Until here nothing was taken from the
+// commit reserves the request's body, which may be refused. Until here nothing was taken from the
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
 func (x *retrier) commit(d *decision, backoff, busy time.Duration) {

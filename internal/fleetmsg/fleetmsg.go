@@ -39,13 +39,12 @@ const (
 	Quota
 
 	// Failing says that all requests of this member to Host have failed for some time:
-	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. Every host
-	// with a Concurrency is reported a few times per second at most. A member that goes on reporting
+	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. A host that is down is
+	// reported a few times per second at most. A member that goes on reporting
 	// after Down keeps the fleet from forgetting the outage.
 	Failing
 
-	// Working says that a request to Host succeeded, after Failing or after Down. A member
-	// does not say it of a request that was sent before the failures began.
+	// Working says that a request to Host succeeded, after Failing or after Down.
 	Working
 
 	// AskTokens asks for tokens of the rate that all members share: PerSecond of all members
@@ -73,13 +72,12 @@ const (
 	Members Kind = iota + 64
 
 	// Down says that Host has been down for the fleet for Wait: several members fail, and
-	// none has told of a success. Below 2 s counts as 2 s. If a request of this member
-	// succeeded that was sent after the failures began, the member does not obey. It tells Working instead. So members
-	// that cannot reach a host never stop a member that can. Otherwise the member opens its
-	// circuit, until Up, or until a request of its own succeeds.
+	// none has told of a success. Below 2 s counts as 2 s. Then the host is down for the member, too, until Up, or until a
+	// request of its own succeeds, of which it tells by Working. If its own requests have not failed, the next
+	// that waits finds out at once. So members that cannot reach a host never stop a member that can.
 	Down
 
-	// Up says that Host works again. If its circuit is open, the member closes it after
+	// Up says that Host works again. If it is down for the member, the next request that waits probes it after
 	// a random part of Wait.
 	Up
 

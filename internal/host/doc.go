@@ -16,17 +16,15 @@
 //	throttle     which requests wait after a server said "try later", and how they return
 //	pacing       the server's quota, spread over its window
 //	rate         how many requests per second this client may send, alone or in a fleet
-//	concurrency  how many requests may be in flight: slots, the limit and the probes
+//	concurrency  how many requests may be in flight
 //	latency      how long responses took lately
-//	failures     how many attempts failed in a row
-//	budget       whether another retry may be sent
+//	line         which attempt may go, and in which order the others wait
+//	budget       how many retries the requests, the time and the successes have earned
+//	outage       whether the host is down, and when a request probes it
 //	news         which changes of the others were told
 //
-// Two of them say that a host fails. The circuit opens, which stops requests. It weighs how long the
-// failures last and how often the host succeeds otherwise. Without a concurrency limit nothing stops requests,
-// so a plain run of failures is enough for what is told (a host is down after five) and for the
-// budget (retries do not help after twenty). A concurrency limit cannot take its place, because it is only there
-// if a rule has one, and it needs slots. A pool that is left, and an address that comes last, are no
+// One of them alone says that a host fails: outage. The line, the circuit breaker, the news and a fleet take its
+// word. A pool that is left, and an address that comes last, are no
 // more notions of that: they say that some connections fail.
 //
 // They stand on two packages. The package instant has points in time. The package queue has
@@ -35,5 +33,6 @@
 //
 //	instant ◀── queue ◀── news, throttle, pacing, rate ◀── concurrency
 //	   ▲
-//	   └── failures, budget, pool
+//	   ├── outage ◀── budget ◀── line, which stands on queue, too
+//	   └── pool
 package host

@@ -28,8 +28,7 @@ func API() policy.Rule {
 // Service returns a rule for calls between services of one data centre, while a
 // caller waits. It has at most three attempts of 1 s each, with waits of 50 to
 // 100 ms and 100 to 150 ms between them, or up to 450 ms after a timeout. No retry
-// starts later than 3 s after the first attempt. Up to 20 retries are saved up, so that a short
-// downtime of a busy host gets few (see [policy.RetryBudget]).
+// starts later than 3 s after the first attempt.
 //
 // The other fields are zero and inherit. Lay a rule over it with policy.Rule{…}.Or(profile.Service()).
 func Service() policy.Rule {
