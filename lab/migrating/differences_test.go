@@ -115,7 +115,7 @@ func TestHandler(t *testing.T) {
 		{"closed later", after(policy.Rule{}), faults.Script(faults.Status(503), faults.Status(503).Header("X-Shop", "closed")), "GET", 0, 2, "the shop is closed", true},
 		{"max_attempts", after(policy.Rule{}), down, "GET", 0, 5, "no order after 5 attempts: 503 Service Unavailable, max_attempts", false},
 		{"errors", after(policy.Rule{}), faults.Script(faults.ConnRefused()), "GET", 0, 5, "no order: ", false},
-		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{Burst: 1, MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, retry_budget", false},
+		{"retry_budget", after(policy.Rule{RetryBudget: policy.RetryBudget{MinPerSecond: policy.Off}}), down, "GET", 0, 2, "after 2 attempts: 503 Service Unavailable, retry_budget", false},
 		{"deadline", after(policy.Rule{}), faults.Script(faults.Status(503).RetryAfter(10 * time.Second)), "GET", 5 * time.Second, 1, "after 1 attempts: 503 Service Unavailable, deadline", false},
 		{"long wait", after(policy.Rule{}), faults.Script(faults.Status(429).RetryAfter(time.Hour)), "GET", 0, 1, "429 Too Many Requests, throttled", false},
 		{"time in all", after(policy.Rule{MaxElapsedTime: 500 * time.Millisecond}), down, "GET", 0, 1, "503 Service Unavailable, max_elapsed_time", false},
@@ -166,8 +166,8 @@ func TestTimeoutOfTheClient(t *testing.T) {
 	}
 }
 
-// A Backoff of retryablehttp that looks at the response can make a wait shorter. A RetryAfter
-// can not, unless the back-off is zero. It holds other requests if the rule shares waits.
+// A Backoff of retryablehttp that looks at the response can make a wait shorter. So can a RetryAfter, before
+// the first retry. It holds other requests if the rule shares waits.
 func TestRetryAfterIsNoBackoff(t *testing.T) {
 	const wait = 2 * time.Second
 	hint := func(classify.Outcome) (time.Duration, bool) { return wait, true }
@@ -180,7 +180,7 @@ func TestRetryAfterIsNoBackoff(t *testing.T) {
 		{"Backoff of retryablehttp", retryable(func(c *retryablehttp.Client) {
 			c.Backoff = func(time.Duration, time.Duration, int, *http.Response) time.Duration { return wait }
 		}), wait, wait, false},
-		{"RetryAfter that is shorter than the back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(10 * time.Second)}, nil), 10 * time.Second, 10 * time.Second, false},
+		{"RetryAfter that is shorter than the back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(10 * time.Second)}, nil), wait, wait + time.Second, false},
 		{"RetryAfter without a back-off", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0)}, nil), wait, wait + time.Second, false},
 		{"RetryAfter with a cooldown", aplomb(policy.Rule{RetryAfter: hint, Backoff: backoff.Constant(0), ShareRetryAfter: policy.On}, nil), wait, wait + time.Second, true},
 	} {
