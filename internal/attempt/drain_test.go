@@ -198,15 +198,115 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 // A response that the caller may still get is kept whole, or not at all.
 func TestKeepWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var room Room
 		resp := &http.Response{StatusCode: 503, Body: body("later"), ContentLength: 5}
-		kept := KeepWithin(t.Context(), resp, time.Now().Add(second))
-		text, err := io.ReadAll(kept.Body)
+		kept := KeepWithin(t.Context(), resp, time.Now().Add(second), &room)
+		text, err := io.ReadAll(kept.Response.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, "later", string(text))
-		assert.Equal(t, 503, kept.StatusCode)
-		assert.NotSame(t, resp, kept)
-		assert.Nil(t, KeepWithin(t.Context(), &http.Response{Body: body("later")}, time.Now()), "there was no time")
-		assert.Nil(t, KeepWithin(t.Context(), nil, time.Now().Add(second)))
+		assert.Equal(t, 503, kept.Response.StatusCode)
+		assert.NotSame(t, resp, kept.Response)
+		kept.End(true)
+		assert.Zero(t, KeepWithin(t.Context(), &http.Response{Body: body("later")}, time.Now(), &room), "there was no time")
+		assert.Zero(t, KeepWithin(t.Context(), nil, time.Now().Add(second), &room))
+		assert.Zero(t, room.used.Load())
+	})
+}
+
+// A small body in memory is kept as it is, and takes no room. It is closed if nobody gets it. That of an attempt with
+// a context of its own is read, because its Close ends the context.
+func TestKeptAsItIs(t *testing.T) {
+	for _, delivered := range []bool{true, false} {
+		var room Room
+		b := &http.Response{Body: http.NoBody}
+		kept := KeepWithin(t.Context(), b, time.Time{}, &room)
+		assert.Same(t, b, kept.Response)
+		kept.End(delivered)
+		assert.Zero(t, room.used.Load())
+
+		small := &http.Response{Body: io.NopCloser(strings.NewReader("news")), ContentLength: 4}
+		kept = KeepWithin(t.Context(), small, time.Time{}, &room)
+		assert.Same(t, small, kept.Response)
+		assert.Zero(t, room.used.Load())
+
+		closed := &scripted{}
+		kept.Response.Body = closed
+		kept.End(delivered)
+		assert.Equal(t, !delivered, closed.closes.Load() == 1, "closed if nobody gets it")
+	}
+	var room Room
+	a := attemptOf(t.Context(), hourly)
+	own := &http.Response{Body: &attemptBody{io.NopCloser(strings.NewReader("news")), a}, ContentLength: 4}
+	kept := KeepWithin(t.Context(), own, time.Time{}, &room)
+	assert.NotSame(t, own, kept.Response)
+	assert.Error(t, a.Err(), "its body is closed")
+	kept.End(false)
+	assert.Zero(t, room.used.Load())
+	new(Kept).End(false)
+}
+
+// All responses that are kept take at most 16 MiB. Each has as much room as its body, and gives it back at its end. If a
+// body may be as long as a drain allows, it needs so much room before it is read.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		assert.Equal(t, 16<<20, maxKept)
+		keep := func(room *Room, known, n int64, read func([]byte) (int, error)) (Kept, *scripted) {
+			b := &scripted{read: read}
+			if read == nil {
+				b.read = bytesOf(int(n))
+			}
+			return KeepWithin(t.Context(), &http.Response{Body: b, ContentLength: known}, time.Now().Add(second), room), b
+		}
+		for name, row := range map[string]struct {
+			used  int64 // by others
+			known int64 // length
+			n     int64
+			read  func([]byte) (int, error)
+			kept  bool
+			peak  int64 // that it takes before it is read
+		}{
+			"empty":                {known: 0, kept: true},
+			"short":                {known: 10, n: 10, kept: true, peak: 10},
+			"of unknown length":    {known: -1, n: 10, kept: true, peak: DrainBytes},
+			"as long as may be":    {known: DrainBytes, n: DrainBytes, kept: true, peak: DrainBytes},
+			"known to be too long": {known: DrainBytes + 1, n: DrainBytes + 1, peak: DrainBytes},
+			"too long":             {known: -1, n: DrainBytes + 1, peak: DrainBytes},
+			"it breaks":            {known: 10, read: func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }, peak: 10},
+			"the last room":        {used: maxKept - 10, known: 10, n: 10, kept: true, peak: 10},
+			"no room":              {used: maxKept - 9, known: 10, n: 10},
+			"perhaps no room":      {used: maxKept - DrainBytes + 1, known: -1, n: 10},
+			"room for the longest": {used: maxKept - DrainBytes, known: -1, n: 10, kept: true, peak: DrainBytes},
+		} {
+			var room Room
+			room.used.Store(row.used)
+			var peak int64
+			read := row.read
+			if read == nil {
+				read = bytesOf(int(row.n))
+			}
+			kept, b := keep(&room, row.known, row.n, func(p []byte) (int, error) { peak = room.used.Load() - row.used; return read(p) })
+			assert.EqualValues(t, 1, b.closes.Load(), "%s: the body of the base is closed", name)
+			assert.Equal(t, row.kept, kept.Response != nil, name)
+			if row.known <= DrainBytes {
+				assert.Equal(t, row.peak, peak, name)
+			}
+			size := map[bool]int64{true: row.n}[row.kept]
+			assert.Equal(t, row.used+size, room.used.Load(), name)
+			kept.End(true)
+			assert.Equal(t, row.used, room.used.Load(), "%s: it gives its room back", name)
+		}
+		var room Room
+		var all []Kept
+		for range 300 {
+			if kept, _ := keep(&room, -1, DrainBytes, nil); kept.Response != nil {
+				all = append(all, kept)
+			}
+		}
+		assert.Len(t, all, maxKept/DrainBytes)
+		for i := range all {
+			all[i].End(i%2 == 0)
+		}
+		assert.Zero(t, room.used.Load())
 	})
 }
 
