@@ -22,9 +22,7 @@ func (p *Permit) TryLine(r *Request, place line.Place) bool {
 	conf, now := r.lineConfig(), r.Registry.Now()
 	asked := place // so that a place costs no allocation if nobody has to hear of its end
 	a := r.State.Machines().Line.Enter(now, &asked, nil, &conf)
-	if a.Token {
-		p.taken = now
-	}
+	p.token = asked.Token()
 	if asked.Leaves() {
 		p.place = &asked
 	}
@@ -44,6 +42,7 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 	a, _, no := p.wait(r, LimitLine, sum)
 	switch {
 	case no == nil:
+		p.token = place.Token()
 	case no.Err != nil:
 		no.Limit = "" // the end of the context is the reason
 	case a.Down && r.Rule.Breaker:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
@@ -22,7 +23,7 @@ type Permit struct {
 	Queued attempt.Queued // so far
 
 	place    *line.Place     // in the line, or of an attempt that has left it; nil: none
-	taken    instant.Instant // when a retry that has not gone yet was taken from the budget; 0: none
+	token    budget.Token    // of a retry that has not gone yet
 	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
@@ -204,7 +205,7 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 // Start notes that an attempt goes now. It uses up the retry of the budget, and
 // hands the slot over to the attempt.
 func (p *Permit) Start(a *attempt.Attempt) {
-	a.Slot, p.slot, p.taken = p.slot, attempt.Slot{}, 0
+	a.Slot, p.slot, p.token = p.slot, attempt.Slot{}, 0
 }
 
 // Landed takes the slot back if the response is no success.
@@ -213,9 +214,9 @@ func (p *Permit) Landed(a *attempt.Attempt) { p.slot, p.refused = a.Slot, a.Refu
 // Cancel gives back everything that no attempt has taken over. A second call does nothing.
 func (p *Permit) Cancel(r *Request) {
 	p.Over(r)
-	if p.taken != 0 {
-		r.State.Machines().Line.GiveBack(p.taken)
-		p.taken = 0
+	if p.token != 0 {
+		r.State.Machines().Line.GiveBack(p.token)
+		p.token = 0
 	}
 	p.releaseSlot(r)
 }

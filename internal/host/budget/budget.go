@@ -17,6 +17,10 @@ const (
 	// paid is how many retries one that succeeds pays for while others wait. With 2 those who still wait when the last
 	// new request has come are lost, because their own successes pay for less than one each.
 	paid = 3
+
+	// Who waits for a retry asks after this time at the latest. Requests and the successes of others earn retries at any time, and
+	// a rule without PerSecond names no time at all.
+	again = time.Second
 )
 
 // A Config says how many retries and hedges a host may be sent. Zero
@@ -85,6 +89,7 @@ type Budget struct {
 	at       instant.Instant
 	requests uint64  // that are in the bucket
 	used     float64 // 0: a full bucket
+	fills    uint64  // how often the bucket has become full, or was full when something was put into it
 	failures int     // that no success has outweighed
 
 	marked instant.Instant // when the rate was last measured
@@ -98,7 +103,7 @@ func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 	n := max(0, int64((c.Requests-b.requests)<<24)>>24)
 	b.requests += uint64(n)
 	now = max(now, b.at)
-	b.used = max(0, b.used-float64(n)*max(c.Ratio, 0)-now.Sub(b.at).Seconds()*max(c.PerSecond, 0))
+	b.put(float64(n)*max(c.Ratio, 0) + now.Sub(b.at).Seconds()*max(c.PerSecond, 0))
 	b.at = now
 	if now.Sub(b.marked) < Window {
 		return
@@ -108,6 +113,14 @@ func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 		rate = max(rate, b.rate)
 	}
 	b.rate, b.marked, b.began = rate, now, b.requests
+}
+
+// put puts something into the bucket. What does not fit is lost.
+func (b *Budget) put(n float64) {
+	if b.used -= n; b.used <= 0 {
+		b.used = 0
+		b.fills++
+	}
 }
 
 // mean returns the rate of requests since it was last measured.
@@ -126,26 +139,36 @@ func (b *Budget) Left(c *Config) float64 {
 	return max(0, c.size()-b.used)
 }
 
-// Next returns when time alone has earned a retry. If time earns none, it is in a second: requests may have by then.
+// Next returns when to ask for a retry again: now if there is one, or when time alone has earned it, if that is soon.
 func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
 	short := b.used + 1 - c.size()
-	switch {
-	case c.Off() || short <= 0:
+	if c.Off() || short <= 0 {
 		return now
-	case c.PerSecond <= 0:
-		return instant.After(now, time.Second)
 	}
-	return instant.After(now, time.Duration(math.Ceil(short/c.PerSecond*1e9)))
+	wait := again.Seconds()
+	if c.PerSecond > 0 {
+		wait = min(wait, short/c.PerSecond)
+	}
+	return instant.After(now, time.Duration(math.Ceil(wait*1e9)))
 }
 
-// Take takes a retry, or borrows it.
-func (b *Budget) Take(c *Config) { b.used = min(b.used+1, 2*c.size()) }
+// A Token stands for a retry that was taken. The zero Token stands for none.
+type Token uint64
 
-// GiveBack gives back a retry that was taken at a time and is not sent. If anything was settled since, requests
-// and time may have paid for it, so it stays taken.
-func (b *Budget) GiveBack(taken instant.Instant) {
-	if taken == b.at {
-		b.used = max(0, b.used-1)
+// Take takes a retry, or borrows it. Who cannot even borrow goes without a token.
+func (b *Budget) Take(c *Config) Token {
+	if b.used+1 > 2*c.size() {
+		return 0
+	}
+	b.used++
+	return Token(b.fills)
+}
+
+// GiveBack gives back the token of a retry that is not sent. If the bucket has been full since, the retry has been earned
+// again.
+func (b *Budget) GiveBack(t Token) {
+	if t != 0 && t == Token(b.fills) {
+		b.put(1)
 	}
 }
 
@@ -155,7 +178,7 @@ func (b *Budget) Succeeded(pays bool) {
 	case b.failures > 0:
 		b.failures--
 	case pays:
-		b.used = max(0, b.used-paid)
+		b.put(paid)
 	}
 }
 

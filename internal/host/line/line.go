@@ -28,8 +28,9 @@ type Place struct {
 	Failed instant.Instant // when the last of them failed
 	Scope  uint64          // of this failure; see Failure
 
-	in     *scope // whose line it is in, or was
-	leaves bool   // it has left a line, and is under way
+	in     *scope       // whose line it is in, or was
+	leaves bool         // it has left a line, and is under way
+	token  budget.Token // of its retry
 }
 
 // A Line decides which attempt to a host may go, and when those who wait ask again. Its rules:
@@ -79,12 +80,11 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 		l.mu.Unlock()
 		return a
 	}
-	a := queue.Answer{Token: p.Sent > 0 && !s.Down()}
 	switch {
-	case a.Token:
-		l.budget.Take(&c.Budget)
 	case s.Down():
 		s.Probe(now)
+	case p.Sent > 0:
+		p.token = l.budget.Take(&c.Budget)
 	}
 	if s.waits() {
 		p.in, p.leaves = s, true
@@ -93,7 +93,7 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	next := l.leave(p, w)
 	l.mu.Unlock()
 	next.Wake()
-	return a
+	return queue.Answer{}
 }
 
 // scopeOf returns the scope in which a request waits: its own, if that has an outage or a line, or the host. The lock is held.
@@ -143,6 +143,9 @@ func (l *Line) Leave(p *Place, w *queue.Waiter) {
 	next.Wake()
 }
 
+// Token returns the token that the attempt has taken. While nothing is sent for it, it can be given back.
+func (p *Place) Token() budget.Token { return p.token }
+
 // Leaves reports whether the attempt has left a line and is under way, so that Over has to be told.
 func (p *Place) Leaves() bool { return p.leaves }
 
@@ -162,10 +165,10 @@ func (l *Line) Over(p *Place) {
 	next.Wake()
 }
 
-// GiveBack gives back the token of a retry that was taken at a time and is not sent.
-func (l *Line) GiveBack(taken instant.Instant) {
+// GiveBack gives back the token of a retry that is not sent.
+func (l *Line) GiveBack(t budget.Token) {
 	l.mu.Lock()
-	l.budget.GiveBack(taken)
+	l.budget.GiveBack(t)
 	l.mu.Unlock()
 }
 
@@ -212,14 +215,18 @@ type Failure struct {
 
 // Failed notes a failure.
 func (l *Line) Failed(now instant.Instant, f Failure) {
+	var wake queue.Pair // the first in a line may have been told a later time than that of the first probe
 	l.mu.Lock()
 	l.budget.Failed()
-	if !f.Told {
-		l.host.failed(now, f)
+	if !f.Told && l.host.failed(now, f) {
+		wake[0] = l.host.first()
 	}
-	l.failing(f.Scope).failed(now, f)
+	if s := l.failing(f.Scope); s.failed(now, f) {
+		wake[1] = s.first()
+	}
 	l.note()
 	l.mu.Unlock()
+	wake.Wake()
 }
 
 // failing returns the scope of a failure. If there are too many, those are forgotten in which nobody waits. The lock is held.

@@ -134,7 +134,7 @@ func (s *scope) room(now instant.Instant) instant.Instant {
 	case float64(s.away) >= max(1, s.window):
 		return instant.Never
 	case s.window < 1:
-		return instant.After(s.leftAt, time.Duration(float64(s.took)/s.window))
+		return instant.After(s.leftAt, time.Duration(min(float64(s.took)/s.window, float64(outage.LongestGap))))
 	}
 	return now
 }
@@ -159,11 +159,11 @@ func (s *scope) succeeded(now instant.Instant, v Success) (ends bool) {
 	return ends
 }
 
-// failed notes a failure.
-func (s *scope) failed(now instant.Instant, f Failure) {
+// failed notes a failure, and reports whether an outage begins.
+func (s *scope) failed(now instant.Instant, f Failure) (begins bool) {
 	if f.Late && !s.Down() && f.Began >= s.cut && s.waits() {
 		s.wary, s.cut, s.took = true, now, now.Sub(f.Began)
 		s.window = max(cmp.Or(s.window, float64(max(s.away, 1)))/2, min(1, s.took.Seconds()/outage.LongestGap.Seconds()))
 	}
-	s.Failed(now, f.Began, f.Wait)
+	return s.Failed(now, f.Began, f.Wait)
 }

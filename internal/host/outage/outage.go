@@ -38,16 +38,17 @@ type Outage struct {
 	ended    instant.Instant // when the last outage ended
 }
 
-// Failed notes the failure of an attempt that began at a time. wait is how long the server asked to wait: a
-// host that asks ten times in a row is down for so long.
-func (o *Outage) Failed(now, began instant.Instant, wait time.Duration) {
+// Failed notes the failure of an attempt that began at a time, and reports whether an outage begins. wait is how long the
+// server asked to wait: a host that asks ten times in a row is down for so long.
+func (o *Outage) Failed(now, began instant.Instant, wait time.Duration) (begins bool) {
 	if o.failures++; o.failures == 1 {
 		o.since = began
 	}
 	o.last = max(o.last, now)
-	if !o.down && o.failures >= Row && now.Sub(o.since)+wait >= leastTime {
+	if begins = !o.down && o.failures >= Row && now.Sub(o.since)+wait >= leastTime; begins {
 		o.down, o.gap = true, leastTime
 	}
+	return begins
 }
 
 // Succeeded notes the success of an attempt, and reports whether it ends an outage.

@@ -60,8 +60,6 @@ type Answer struct {
 	// Room says, with Wait, that a concurrency limit has a free slot, so that the request
 	// or those before it wait for their turn or for the client's own rate.
 	Room bool
-	// Token says, with Go, that the request has taken a retry of the budget.
-	Token bool
 	// Down says, with Wait, that the host is down.
 	Down bool
 	// NoToken says, with Wait, that the queue of a concurrency limit waits for a token of the
