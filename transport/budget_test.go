@@ -21,7 +21,7 @@ import (
 )
 
 // one is a budget with one retry in it, which does not come back.
-var one = policy.RetryBudget{Ratio: -1, MinPerSecond: 1e-6, Burst: 1}
+var one = policy.RetryBudget{Ratio: -1, MinPerSecond: 1e-6}
 
 // TestBudgetBoundsAnOutage: a host that responds with 503 to everything gets a fifth
 // more than was asked of it, and without a budget five times as much.
@@ -323,7 +323,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
 			Backoff:     backoff.Constant(0),
-			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1, Burst: 1},
+			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1},
 			Concurrency: policy.Concurrency{FailFast: policy.On, Max: 1},
 		}})
 		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot

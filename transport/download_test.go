@@ -120,7 +120,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		}
 		base := cutter(text, cuts...)
 		seen := &recorder{}
-		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
 		assert.Equal(t, text, mustRead(t, resp))
@@ -510,7 +510,7 @@ func TestResumeGivesUp(t *testing.T) {
 		{"attempts, others among them", policy.Rule{MaxAttempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonMaxAttempts, 3, 20},
 		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonMaxAttempts, 3, 10},
 		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsedTime, 3, 30},
-		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonRetryBudget, 2, 20},
+		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}, []int{10, 10, 10}, transport.ReasonRetryBudget, 2, 20},
 		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
 		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonNotResumable, 2, 10},
 	} {

@@ -143,17 +143,6 @@ func (m *memMember) Tell(msg fleetmsg.Message) {
 				return nil
 			}
 			return m.others(fleetmsg.Message{Kind: fleetmsg.Up, Host: msg.Host, Wait: shared.ReturnTime(len(m.members))})
-		case fleetmsg.AskProbe:
-			granted, wait := h.Probe(now, m.id, len(m.members))
-			if granted && (m.probes == 0 || m.prober != m.id) { // else it is renewed
-				m.probes, m.prober = m.probes+1, m.id
-				m.most = max(m.most, m.probes)
-			}
-			return func() { m.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: msg.Host, Granted: granted, Wait: wait}) }
-		case fleetmsg.ProbeFailed:
-			m.probes = 0
-			h.ProbeFailed(now, m.id)
-			return nil
 		case fleetmsg.AskTokens:
 			return m.take(msg, now)
 		}
@@ -546,7 +535,7 @@ func TestFleetNonsense(t *testing.T) {
 							for _, unit := range []string{"", "x"} {
 								hear(fleetmsg.Message{
 									Kind: kind, Host: host, Scope: uint64(n), Status: n, Unit: unit, Wait: d, First: d, Every: d,
-									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x, Granted: n > 0,
+									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x,
 								})
 							}
 						}

@@ -128,7 +128,7 @@ func newScene(seed uint64) *scene {
 	one(6, "Again off", func(p *policy.Rule) { p.MaxRefetch = policy.Off })
 	one(6, "Key", func(p *policy.Rule) { p.IdempotencyKey = func(*http.Request) string { return "k" } })
 	one(8, "small Budget", func(p *policy.Rule) {
-		p.RetryBudget = policy.RetryBudget{Burst: 1, Ratio: policy.Off, MinPerSecond: 0.01}
+		p.RetryBudget = policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.01}
 	})
 	one(4, "Hedge", func(p *policy.Rule) { p.Hedge.Delay = 307 * time.Millisecond })
 	one(8, "Upload", func(p *policy.Rule) { p.ReplayBuffer = policy.Off })

@@ -204,9 +204,9 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		"no limit": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 		"budget": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRetryBudget, until: true,
-			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: -1, MinPerSecond: 0.2, Burst: 1}}.Or(exact), text: "(retry budget): connection reset"},
+			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: -1, MinPerSecond: 0.2}}.Or(exact), text: "(retry budget): connection reset"},
 		"budget without a time": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRetryBudget,
-			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: policy.Off, Burst: 1}}.Or(exact), text: "(retry budget): connection reset"},
+			rule: policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: policy.Off}}.Or(exact), text: "(retry budget): connection reset"},
 		"attempts": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxAttempts,
 			rule: policy.Rule{MaxAttempts: 2}.Or(exact), text: "after 2 attempts: connection reset"},
 	} {

@@ -59,8 +59,10 @@ func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) 
 
 // endsWith notes that no attempt follows after all, although the hooks were told that there would be a retry.
 func (r *report) endsWith(reason Reason, err error) {
-	last := &r.history[len(r.history)-1]
-	last.Err, last.Delay, last.Reason, r.reason = err, 0, reason, reason
+	if r.reason = reason; len(r.history) > 0 { // else a body was cut
+		last := &r.history[len(r.history)-1]
+		last.Err, last.Delay, last.Reason = err, 0, reason
+	}
 	r.logNotSent(History{Reason: reason, held: r.held}, err)
 }
 

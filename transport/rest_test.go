@@ -139,7 +139,7 @@ func TestOtherPathsPreventARest(t *testing.T) {
 // TestAnswersThatAskToWait: a server that asks for a wait is alive, so a first such answer counts for
 // nothing. A retry with such an answer has failed, and none of them ends a rest.
 func TestAnswersThatAskToWait(t *testing.T) {
-	rule := policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Burst: 1000}}
+	rule := policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{}}
 	for name, told := range map[string]faults.Step{"429": status(429), "503 that names a wait": status(503, "Retry-After: 1")} {
 		inBubble(t, name, func(t *testing.T) {
 			var answer faults.Step

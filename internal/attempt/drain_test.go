@@ -238,9 +238,10 @@ func TestKeptAsItIs(t *testing.T) {
 	a := attemptOf(t.Context(), hourly)
 	own := &http.Response{Body: &attemptBody{io.NopCloser(strings.NewReader("news")), a}, ContentLength: 4}
 	kept := KeepWithin(t.Context(), own, time.Time{}, &room)
-	assert.NotSame(t, own, kept.Response)
-	assert.Error(t, a.Err(), "its body is closed")
+	assert.Same(t, own, kept.Response)
+	assert.NoError(t, a.Err())
 	kept.End(false)
+	assert.Error(t, a.Err(), "its body is closed")
 	assert.Zero(t, room.used.Load())
 	new(Kept).End(false)
 }

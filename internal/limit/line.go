@@ -20,11 +20,10 @@ import (
 // a first attempt.
 func (p *Permit) TryLine(r *Request, place line.Place) bool {
 	conf, now := r.lineConfig(), r.Registry.Now()
-	asked := place // so that a place costs no allocation if nobody has to hear of its end
-	a := r.State.Machines().Line.Enter(now, &asked, nil, &conf)
-	p.token = asked.Token()
-	if asked.Leaves() {
-		p.place = &asked
+	a := r.State.Machines().Line.Enter(now, &place, nil, &conf)
+	if p.token = place.Token(); place.Leaves() {
+		left := place // so that a place costs no allocation if nobody has to hear of its end
+		p.place = &left
 	}
 	return a.Verb == queue.Go
 }

@@ -346,51 +346,6 @@ func TestDownAndUp(t *testing.T) {
 		assert.Equal(t, "0 true 0 false", s.told[1], "it names no wait")
 		s.ends(t, 200, classify.Final)
 		assert.Equal(t, 503, s.request(t, 0).State.Machines().News().Failure().Status, "the last failure")
-		for range 40 {
-			fail(attempt.Outcome{Kind: attempt.First, Resp: answer(503, "Retry-After: 1")})
-		}
-		assert.False(t, s.request(t, 0).budgetConfig().Rests, "first attempts say nothing of retries")
-		for range 20 {
-			fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(503, "Retry-After: 1")})
-		}
-		assert.True(t, s.request(t, 0).budgetConfig().Rests, "retries do not help")
-	})
-}
-
-// The budget withholds a retry, which is told until half of it is back.
-func TestReserveRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1, Burst: 2}})
-		reserve := func(o *attempt.Outcome) (*Permit, bool) {
-			p := new(Permit)
-			return p, p.ReserveRetry(s.request(t, 0), time.Now(), 0, o)
-		}
-		first, ok := reserve(nil)
-		assert.True(t, ok)
-		sent, ok := reserve(nil)
-		assert.True(t, ok)
-		_, ok = reserve(nil)
-		assert.False(t, ok)
-		assert.Empty(t, s.told, "nobody misses a hedge")
-		assert.Equal(t, time.Second, time.Until(s.request(t, 0).NextRetry()).Round(time.Millisecond))
-		_, ok = reserve(&attempt.Outcome{Resp: answer(503)})
-		assert.False(t, ok)
-		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 503 false")}, s.told)
-		sent.Start(new(attempt.Attempt))
-		sent.Cancel(s.request(t, 0))
-		first.Cancel(s.request(t, 0))
-		first, ok = reserve(nil)
-		assert.True(t, ok, "what was not used is given back")
-		_, ok = reserve(nil)
-		assert.False(t, ok, "what was used is not")
-		first.Cancel(s.request(t, 0))
-		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 2, "attempts told")
-
-		alone := s.request(t, 0).budgetConfig().PerSecond
-		s.join()
-		s.registry.Size.Store(2)
-		assert.Equal(t, []float64{1, 0.5}, []float64{alone, s.request(t, 0).budgetConfig().PerSecond}, "a member's part")
 	})
 }
 
@@ -491,8 +446,6 @@ func TestHear(t *testing.T) {
 		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
 		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
 		{"unknown host", limited, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
-		{"no permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe}, 0, nil},
-		{"permit for nobody", limited, false, fleetmsg.Message{Kind: fleetmsg.Probe, Granted: true}, fleetmsg.ProbeFailed, nil},
 		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, func(h *machines) bool {
 			h.site.registry.Hosts.Lookup(name).Release()
 			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: name})
@@ -844,19 +797,6 @@ func TestTold(t *testing.T) {
 		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
 		new(Permit).review(s.request(t, 0), nil)
 		assert.True(t, told, "by the next request")
-	})
-	in(t, "rest of a budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1, MinPerSecond: policy.Off, Burst: 6}}, func(t *testing.T, s *site) {
-		s.registry.Fleet = nil
-		r, p := s.request(t, 0), new(Permit)
-		for p.ReserveRetry(r, time.Now(), 0, &attempt.Outcome{Resp: answer(500)}) {
-		}
-		require.Len(t, s.told, 1, "attempts told")
-		assert.Zero(t, r.NextRetry(), "time earns none")
-		s.ends(t, 200, classify.Final)
-		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 1, "half of it is not back")
-		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 2, "attempts told")
 	})
 	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
 		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
