@@ -5,7 +5,6 @@ package transport
 import (
 	"cmp"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -32,7 +31,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 	}
 	now := time.Now()
 	if x.until.IsZero() {
-		x.plan(d, now)
+		x.plan(x, d, now)
 	}
 	latest := x.until
 	if d != nil && len(x.steps) == 0 { // the last attempt may wait once more as long as it has
@@ -57,7 +56,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 // plan finds out how long the schedule of the request goes on: for the back-offs of the attempts after the next, and the time
 // that these attempts would take, which is AttemptTimeout or that of the last. A request that sends nothing yet has the
 // back-offs of all.
-func (x *retrier) plan(d *decision, now time.Time) {
+func (s *schedule) plan(x *retrier, d *decision, now time.Time) {
 	rule, asked, late := &x.Rule.Policy, time.Duration(0), false
 	took, prev := max(rule.AttemptTimeout, 0), x.prev
 	if d != nil {
@@ -66,7 +65,7 @@ func (x *retrier) plan(d *decision, now time.Time) {
 			took = x.last.Took()
 		}
 	}
-	x.until = now
+	s.until = now
 	most := rule.MaxAttempts
 	if x.sent == 0 {
 		most = max(most, 2)
@@ -80,26 +79,9 @@ func (x *retrier) plan(d *decision, now time.Time) {
 		if longest := rule.Backoff.Delay(silentAfter, wait); late && longest > wait {
 			wait += time.Duration(rand.Float64() * float64(longest-wait))
 		}
-		x.steps = append(x.steps, took+max(wait, asked))
-		x.until = x.until.Add(took + max(wait, asked))
+		s.steps = append(s.steps, took+max(wait, asked))
+		s.until = s.until.Add(took + max(wait, asked))
 	}
-}
-
-// endInLine ends a call whose next attempt did not get its turn in time. The caller gets the last response if it was kept.
-func (x *retrier) endInLine(kept *http.Response, d *decision, header http.Header, no *limit.Rejection) (*http.Response, error) {
-	if no.Err != nil || x.Ctx.Err() != nil {
-		return nil, x.refuse(no)
-	}
-	x.permit.Cancel(&x.Request)
-	x.holdInVain()
-	reason, _ := x.reasonFor(no)
-	x.report.endsWith(reason, d.err)
-	if kept != nil {
-		return x.report.markResponse(kept, reason), nil
-	}
-	e := x.report.newError(reason, d.err)
-	e.Header = header
-	return nil, e
 }
 
 func earlier(a, b time.Time) time.Time {

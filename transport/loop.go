@@ -158,7 +158,12 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	}
 	if x.sent > 0 {
 		if no := x.awaitTurn(d, status); no != nil {
-			resp, err = x.endInLine(kept.Response, d, header, no)
+			if no.Err != nil || x.Ctx.Err() != nil {
+				return nil, x.refuse(no), true
+			}
+			x.holdInVain()
+			reason, _ := x.reasonFor(no)
+			resp, err = x.endWith(reason, kept, header, d.err)
 			return resp, err, true
 		}
 	}
@@ -171,7 +176,8 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	case replay.ErrEnded:
 		return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
 	default:
-		resp, err = x.endWithoutBody(kept.Response, d, why)
+		failed := &bodyError{last: d.err, why: why, status: status}
+		resp, err = x.endWith(ReasonNotReplayable, kept, header, failed)
 		return resp, err, true
 	}
 }
@@ -435,15 +441,15 @@ func (x *retrier) discard(d *decision) attempt.Kept {
 	return attempt.Kept{}
 }
 
-// endWithoutBody ends a call whose GetBody failed after a retry was decided. The caller
-// gets the last response if it is left. Otherwise the caller gets an error that has
-// both the error of GetBody and the last outcome.
-func (x *retrier) endWithoutBody(left *http.Response, d *decision, why error) (*http.Response, error) {
+// endWith ends a call for which there is no attempt after all, although a retry was decided. The caller gets the last response if
+// it was kept. Otherwise the caller gets an error, with the header of that response.
+func (x *retrier) endWith(reason Reason, kept attempt.Kept, header http.Header, err error) (*http.Response, error) {
 	x.permit.Cancel(&x.Request)
-	failed := &bodyError{last: d.err, why: why, status: x.report.history[len(x.report.history)-1].Status}
-	x.report.endsWith(ReasonNotReplayable, failed)
-	if left != nil {
-		return x.report.markResponse(left, ReasonNotReplayable), nil
+	x.report.endsWith(reason, err)
+	if kept.Response != nil {
+		return x.report.markResponse(kept.Response, reason), nil
 	}
-	return nil, x.report.newError(ReasonNotReplayable, failed)
+	e := x.report.newError(reason, err)
+	e.Header = header
+	return nil, e
 }

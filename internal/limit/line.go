@@ -54,7 +54,10 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 
 // lookAtLine tells that the request has waited for longer than longWait for a retry of the budget, if that is news. Then the request
 // has to ask again. Otherwise lookAtLine returns how long it is until that time.
-func (p *Permit) lookAtLine(r *Request, w *queue.Waiter, now instant.Instant) (left time.Duration, again bool) {
+func (p *Permit) lookAtLine(r *Request, limit string, a *queue.Answer, w *queue.Waiter, now instant.Instant) (left time.Duration, again bool) {
+	if limit != LimitLine || !a.NoToken {
+		return instant.Forever, false
+	}
 	if left = longWait - now.Sub(p.since); left > 0 {
 		return left, false
 	}

@@ -140,9 +140,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		switch {
 		case a.Verb == queue.Go:
 			return a, waited, nil
-		case limit == LimitConcurrency && r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room: // it may wait for the rate
-			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
-		case limit == LimitLine && a.Down && r.Rule.FailsFast():
+		case r.mayNotWait(limit, &a):
 			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
 		}
 		if limit == LimitLine {
@@ -161,18 +159,25 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			w = p.newWaiter(r, limit)
 			continue // asks again, and takes its place in the queue
 		}
-		longest := r.patience()
-		if limit == LimitLine && a.NoToken {
-			left, again := p.lookAtLine(r, w, now)
-			if again {
-				continue
-			}
-			longest = min(longest, left)
+		untilNews, again := p.lookAtLine(r, limit, &a, w, now)
+		if again {
+			continue
 		}
-		if err := r.Sleep(min(a.Ask.Sub(now), longest), w.Ready); err != nil {
+		if err := r.Sleep(min(a.Ask.Sub(now), r.patience(), untilNews), w.Ready); err != nil {
 			return a, waited, &Rejection{Err: err}
 		}
 	}
+}
+
+// mayNotWait reports whether the rule says that the request fails instead of waiting. It may always wait for the rate.
+func (r *Request) mayNotWait(limit string, a *queue.Answer) bool {
+	switch limit {
+	case LimitConcurrency:
+		return r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
+	case LimitLine:
+		return r.Rule.FailsFast() && a.Down
+	}
+	return false
 }
 
 // newWaiter returns a waiter for the request at a limit.
