@@ -86,9 +86,9 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	case p.Sent > 0:
 		p.token = l.budget.Take(&c.Budget)
 	}
-	if s.waits() {
+	if s.leftAt = now; s.waits() {
 		p.in, p.leaves = s, true
-		s.left(now)
+		s.away++
 	}
 	next := l.leave(p, w)
 	l.mu.Unlock()
@@ -96,9 +96,10 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	return queue.Answer{}
 }
 
-// scopeOf returns the scope in which a request waits: its own, if that has an outage or a line, or the host. The lock is held.
+// scopeOf returns the scope in which a request waits: its own, if that has an outage or a line or had an outage when the request
+// failed, or the host. The lock is held.
 func (l *Line) scopeOf(p *Place) *scope {
-	if s := l.scopes[p.Scope]; s != nil && (s.Down() || s.waits()) {
+	if s := l.scopes[p.Scope]; s != nil && (s.Down() || s.waits() || s.isFree(p)) {
 		return s
 	}
 	return &l.host
@@ -115,7 +116,7 @@ func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, 
 	case s.Down():
 		return s.NextProbe(s.patience(w), c.Members)
 	case s.isFree(p):
-		return max(s.room(now), s.due(now, l.budget.Rate(), c.Budget.PerSecond))
+		return max(s.room(now), s.due(now, p, l.budget.Rate(), c.Budget.PerSecond))
 	}
 	return max(s.room(now), l.budget.Next(now, &c.Budget))
 }
@@ -191,7 +192,7 @@ func (l *Line) Succeeded(now instant.Instant, v Success) (ends bool) {
 	for i, key := range v.Scopes {
 		if s := l.scopes[key]; s != nil {
 			s.succeeded(now, v)
-			if wake[i+1] = s.first(); !s.waits() {
+			if wake[i+1] = s.first(); !s.waits() && !s.returns(now) {
 				l.forget(key, s)
 			}
 		}

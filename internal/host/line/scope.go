@@ -90,12 +90,6 @@ func (s *scope) join(now instant.Instant, p *Place, w *queue.Waiter) {
 	s.most = max(s.most, s.length())
 }
 
-// left notes that a request leaves the line to make an attempt.
-func (s *scope) left(now instant.Instant) {
-	s.leftAt = now
-	s.away++
-}
-
 // emptied notes that the line may be empty now.
 func (s *scope) emptied() {
 	if s.waits() {
@@ -115,15 +109,21 @@ func (s *scope) patience(w *queue.Waiter) time.Duration {
 	return w.By.Sub(w.From)
 }
 
-// due returns when the pace lets the next go. rate is that of requests, and floor the budget's per second.
-func (s *scope) due(now instant.Instant, rate, floor float64) instant.Instant {
-	if !s.waits() {
+// returns reports whether requests may come that failed before the end of the last outage. Those who were told the same time come
+// within a second after it.
+func (s *scope) returns(now instant.Instant) bool {
+	return s.Ended() > 0 && now.Sub(s.Ended()) < budget.Window
+}
+
+// due returns when the pace lets a request go. rate is that of requests, and floor the budget's per second.
+func (s *scope) due(now instant.Instant, p *Place, rate, floor float64) instant.Instant {
+	if p.Sent == 0 && !s.waits() {
 		return now
 	}
 	joins := float64(s.joined) / max(now.Sub(s.from).Seconds(), 1)
 	pace := max(float64(s.most)/budget.Window.Seconds(), rate)
 	pace = max(min(pace, ceiling*max(rate, joins)), floor)
-	return instant.After(s.leftAt, time.Duration(float64(time.Second)/pace))
+	return instant.After(s.leftAt, time.Duration(min(float64(time.Second)/pace, float64(budget.Window))))
 }
 
 // room returns when the window lets the next go.
