@@ -89,7 +89,7 @@ type Budget struct {
 	at       instant.Instant
 	requests uint64  // that are in the bucket
 	used     float64 // 0: a full bucket
-	fills    uint64  // how often the bucket has become full, or was full when something was put into it
+	puts     uint64  // how often something was put into the bucket
 	failures int     // that no success has outweighed
 
 	marked instant.Instant // when the rate was last measured
@@ -117,9 +117,9 @@ func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 
 // put puts something into the bucket. What does not fit is lost.
 func (b *Budget) put(n float64) {
-	if b.used -= n; b.used <= 0 {
-		b.used = 0
-		b.fills++
+	if n > 0 {
+		b.used = max(0, b.used-n)
+		b.puts++
 	}
 }
 
@@ -161,14 +161,14 @@ func (b *Budget) Take(c *Config) Token {
 		return 0
 	}
 	b.used++
-	return Token(b.fills)
+	return Token(b.puts + 1)
 }
 
-// GiveBack gives back the token of a retry that is not sent. If the bucket has been full since, the retry has been earned
-// again.
+// GiveBack gives back the token of a retry that is not sent. If anything was put into the bucket since, that may have been lost
+// without this retry, so the retry stays taken.
 func (b *Budget) GiveBack(t Token) {
-	if t != 0 && t == Token(b.fills) {
-		b.put(1)
+	if t == Token(b.puts+1) {
+		b.used--
 	}
 }
 
