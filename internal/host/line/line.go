@@ -21,6 +21,11 @@ type Config struct {
 	Members  int  // of the fleet; 0: none
 }
 
+// passes reports whether the line does not concern a request.
+func (c *Config) passes(s *scope, p *Place) bool {
+	return c.Budget.Off() && !c.Breaker || p.Sent == 0 && c.FailFast && !s.Down()
+}
+
 // A Place is a request that asks for its next attempt. The owner fills in the first fields, and keeps the Place until the attempt
 // is over.
 type Place struct {
@@ -86,7 +91,11 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	case p.Sent > 0:
 		p.token = l.budget.Take(&c.Budget)
 	}
-	if s.leftAt = now; s.waits() {
+	passes := c.passes(s, p)
+	if !passes {
+		s.leftAt = now
+	}
+	if !passes && s.waits() {
 		p.in, p.leaves = s, true
 		s.away++
 	}
@@ -96,10 +105,10 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 	return queue.Answer{}
 }
 
-// scopeOf returns the scope in which a request waits: its own, if that has an outage or a line or had an outage when the request
-// failed, or the host. The lock is held.
+// scopeOf returns the scope in which a request waits: that of its failure, if that has an outage or a line or had an outage then, or
+// the host. The lock is held.
 func (l *Line) scopeOf(p *Place) *scope {
-	if s := l.scopes[p.Scope]; s != nil && (s.Down() || s.waits() || s.isFree(p)) {
+	if s := l.scopes[p.Scope]; s != nil && p.Sent > 0 && (s.Down() || s.waits() || s.isFree(p)) {
 		return s
 	}
 	return &l.host
@@ -109,7 +118,7 @@ func (l *Line) scopeOf(p *Place) *scope {
 // [instant.Never]. The lock is held.
 func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, c *Config) instant.Instant {
 	switch {
-	case c.Budget.Off() && !c.Breaker, p.Sent == 0 && c.FailFast && !s.Down():
+	case c.passes(s, p):
 		return now
 	case !s.isTurn(p, w):
 		return instant.Never
