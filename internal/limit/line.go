@@ -135,6 +135,7 @@ func (r *Request) succeeded(v line.Success) {
 // and done that the outcome is final.
 func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Duration, result attempt.Result, done bool) {
 	m, told := r.State.Machines(), o.Status() == http.StatusTooManyRequests
+	left := p.place != nil && p.place.Leaves()
 	if p.place != nil {
 		m.Line.Over(p.place)
 	}
@@ -144,7 +145,7 @@ func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Durati
 			Told: !p.failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
 		r.tellFailing()
 	case done && o.Err == nil && !(retryAfter > 0 && TellsToWait(o.Status())):
-		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Began: o.SentAt})
+		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
 	}
 }
 

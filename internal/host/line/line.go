@@ -125,7 +125,7 @@ func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, 
 	case s.Down():
 		return s.NextProbe(s.patience(w), c.Members)
 	case s.isFree(p):
-		return max(s.room(now), s.due(now, p, l.budget.Rate(), c.Budget.PerSecond))
+		return max(s.room(now), s.due(now, p, l.budget.Rate(), c))
 	}
 	return max(s.room(now), l.budget.Next(now, &c.Budget))
 }
@@ -189,7 +189,8 @@ func (l *Line) Quiet() bool { return !l.some.Load() }
 type Success struct {
 	Scopes [2]uint64 // in which it counts
 	Retry  bool
-	Began  instant.Instant // of a retry
+	Left   bool            // it had left a line; with a circuit breaker first attempts do
+	Began  instant.Instant // of a retry, or of an attempt that had left a line
 }
 
 // Succeeded notes a success, and reports whether it ends an outage of the host.

@@ -292,6 +292,34 @@ func TestBreaker(t *testing.T) {
 	assert.Equal(t, queue.Go, h.Enter(a.Until, &Place{}, nil, &h.c).Verb, "a request that comes then finds out")
 }
 
+// With the circuit breaker new requests join the line. It is empty soon all the same, because the pace is faster than they come,
+// and because their successes count for the window.
+func TestBreakerReturns(t *testing.T) {
+	s := &story{T: t, waiting: map[*storyRequest]bool{}, c: Config{Budget: budget.Config{}.Complete(), Breaker: true, Members: 1}}
+	s.Now = at(time.Hour)
+	up := true
+	s.answers = func() (bool, bool, bool, time.Duration) { return up, false, false, 100 * ms }
+	second := func(n int) {
+		for range n {
+			for range 50 {
+				s.start(1, 1)
+				s.RunTo(s.Now.Add(sec / 50))
+			}
+		}
+	}
+	second(30)
+	assert.Zero(t, s.waited)
+	up = false
+	second(10)
+	assert.Greater(t, len(s.waiting), 400)
+	up = true
+	second(15)
+	assert.Zero(t, len(s.waiting))
+	s.waited = 0
+	second(10)
+	assert.Zero(t, s.waited)
+}
+
 // Those with the credentials of a 429, and those of a path, have an outage and a line of their own. A 429 is no
 // failure of the host.
 func TestScopes(t *testing.T) {
@@ -538,7 +566,10 @@ func TestSlowStart(t *testing.T) {
 	assert.Equal(t, 64, round(50*ms), "faster")
 	assert.Equal(t, 64., h.host.window)
 	h.Succeeded(h.now, Success{Began: h.now})
-	assert.Equal(t, 64., h.host.window, "a first attempt does not count")
+	assert.Equal(t, 64., h.host.window, "a first attempt that did not wait does not count")
+	h.Succeeded(h.now, Success{Left: true, Began: h.now})
+	assert.Equal(t, 65., h.host.window, "one that did, because of a circuit breaker, does")
+	h.host.window = 64
 	h.Over(&gone[0].Place)
 	h.Over(&gone[0].Place)
 	h.Over(&gone[1].Place)

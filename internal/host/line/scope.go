@@ -115,14 +115,17 @@ func (s *scope) returns(now instant.Instant) bool {
 	return s.Ended() > 0 && now.Sub(s.Ended()) < budget.Window
 }
 
-// due returns when the pace lets a request go. rate is that of requests, and floor the budget's per second.
-func (s *scope) due(now instant.Instant, p *Place, rate, floor float64) instant.Instant {
+// due returns when the pace lets a request go. rate is that of requests.
+func (s *scope) due(now instant.Instant, p *Place, rate float64, c *Config) instant.Instant {
 	if p.Sent == 0 && !s.waits() {
 		return now
 	}
 	joins := float64(s.joined) / max(now.Sub(s.from).Seconds(), 1)
 	pace := max(float64(s.most)/budget.Window.Seconds(), rate)
-	pace = max(min(pace, ceiling*max(rate, joins)), floor)
+	if c.Breaker {
+		pace += rate // new requests join the line, which would never be empty
+	}
+	pace = max(min(pace, ceiling*max(rate, joins)), c.Budget.PerSecond)
 	return instant.After(s.leftAt, time.Duration(min(float64(time.Second)/pace, float64(budget.Window))))
 }
 
@@ -144,7 +147,7 @@ func (s *scope) succeeded(now instant.Instant, v Success) (ends bool) {
 	if ends = s.Succeeded(now); ends {
 		s.window, s.cut, s.leftAt, s.fastest = min(cmp.Or(s.window, 1), 1), now, 0, 0
 	}
-	if s.window == 0 || !v.Retry {
+	if s.window == 0 || !v.Retry && !v.Left || !s.waits() {
 		return ends
 	}
 	s.took = max(now.Sub(v.Began), 1)
