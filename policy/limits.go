@@ -44,8 +44,8 @@ type RateLimit struct {
 // would have gone on: for the back-offs of its remaining attempts, and for the time that these would have taken. It ends a little
 // before its deadline and MaxElapsedTime. Then its caller gets what the last attempt got.
 //
-// While the host is down ([CircuitBreaker] says what that means), new requests make their first attempt and find out whether it is back. If
-// there are none, one of the retries that wait goes now and then. After the first success those who wait come back gradually.
+// While the host is down, as [CircuitBreaker] defines it, new requests make their first attempt and find out whether it is
+// back. If there are none, one of the retries that wait goes now and then. After the first success those who wait come back gradually.
 //
 // A 429 is no failure of the host. It counts for the requests with the same ThrottleKey, which have a line of their own. So have
 // the requests to a path that always fails.

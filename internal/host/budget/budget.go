@@ -14,12 +14,12 @@ const (
 	// Window is the time whose PerSecond can be saved up, and that of which the rate of requests is the mean.
 	Window = 10 * time.Second
 
-	// paid is how many retries one that succeeds pays for while others wait. With 2 those who still wait when the last
-	// new request has come are lost, because their own successes pay for less than one each.
+	// paid is how many retries a retry that succeeds pays for while others wait. With 2, the requests are lost that still wait
+	// when the last new request has come, because their own successes pay for too few.
 	paid = 3
 
-	// Who waits for a retry asks after this time at the latest. Requests and the successes of others earn retries at any time, and
-	// a rule without PerSecond names no time at all.
+	// The first request in a line asks for its retry after this time at the latest. Requests and the successes of others earn
+	// retries at any time, and a rule without PerSecond names no time at all.
 	again = time.Second
 )
 
@@ -73,8 +73,8 @@ func (c *Config) size() float64 { return max(c.PerSecond*Window.Seconds(), 1) }
 //
 //	retries ≤ Ratio × requests in it + PerSecond × its length + 3 × retries that succeed in it + 10 s of PerSecond
 //
-// The last is at least 1. Those who waited for the end of an outage do not count: see package line. If the bucket is empty, they
-// borrow, up to a second bucket of the same size.
+// The last is at least 1. The requests that come back after an outage do not count (see package line). If the bucket is empty,
+// they borrow, up to a second bucket of the same size.
 //
 // Proof. Let used be the empty part of the bucket. A retry that counts is only taken if used is at most the size
 // of the bucket after it. So used is never above the size when such a retry has been taken, and never below 0. It grows by 1 for
@@ -155,7 +155,7 @@ func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
 // A Token stands for a retry that was taken. The zero Token stands for none.
 type Token uint64
 
-// Take takes a retry, or borrows it. Who cannot even borrow goes without a token.
+// Take takes a retry, or borrows it. If the second bucket is empty, too, there is no token.
 func (b *Budget) Take(c *Config) Token {
 	if b.used+1 > 2*c.size() {
 		return 0

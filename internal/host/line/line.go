@@ -1,5 +1,5 @@
-// Package line has the line in which requests wait whose next attempt may not go to a host yet. It withholds attempts, and not
-// requests: who waits has as much time as its schedule would have taken, and loses none of it to others.
+// Package line has the line in which requests wait if their next attempt may not go to a host yet. It withholds attempts, and
+// not requests. A request may wait for as long as its own schedule would have taken.
 package line
 
 import (
@@ -17,8 +17,8 @@ import (
 type Config struct {
 	Budget   budget.Config
 	Breaker  bool // first attempts wait for the end of an outage, too
-	FailFast bool // they do not come back gradually, because none waited
-	Members  int  // of the fleet; 0: none
+	FailFast bool // first attempts do not come back gradually, because none waited
+	Members  int  // of the fleet, this one included
 }
 
 // passes reports whether the line does not concern a request.
@@ -43,16 +43,17 @@ type Place struct {
 //   - A retry takes a token of the budget. If there is none, the retry waits.
 //   - While the host is down, a retry waits, and goes as a probe if no other attempt was made for a gap (package outage).
 //     With a circuit breaker, first attempts do the same.
-//   - When the outage is over, those whose attempts failed before that come back without a token, but gradually (see scope).
-//   - Who has failed twice or more stands behind the others. Otherwise a request that fails each time would use up the
-//     retries of those that fail once.
-//   - The requests with credentials that are told 429 have an outage and a line of their own, and so have those to a path. So no
-//     key waits behind another, and a broken path takes no retries from others.
-//   - A hedge takes a token, never waits, and goes before nobody who waits.
+//   - When the outage is over, the requests that failed before its end come back even if there is no token, but gradually (see
+//     scope).
+//   - A request that has failed twice or more stands behind the others. Otherwise a request that fails each time would use up
+//     the retries of those that fail once.
+//   - Requests that are told 429 have an outage and a line for their credentials, so that no key waits behind another. Requests
+//     to a path that fails have an outage and a line for the path, so that a broken path takes no retries from others.
+//   - A hedge takes a token and never waits. While requests wait, none goes.
 //
 // The zero Line is ready. All methods are safe for concurrent use.
 type Line struct {
-	some atomic.Bool // a success changes something; to be read without the lock
+	some atomic.Bool // a success changes something; it is read without the lock
 
 	mu      sync.Mutex // guards everything below, every waiter in the queues, and every Place
 	budget  budget.Budget
@@ -62,8 +63,8 @@ type Line struct {
 	waiting int
 }
 
-// Enter asks whether an attempt may go. A request with a nil w does not wait. With Wait it joins the line, and asks again with
-// the same w, or calls Leave. Until is the time of the next probe if the host is down.
+// Enter asks whether an attempt may go. A request with a nil w does not wait. If the answer is Wait, a request with a w has joined
+// the line. It asks again with the same w, or calls Leave. If the host is down, Until is the time of the next probe.
 func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) queue.Answer {
 	l.mu.Lock()
 	l.budget.Settle(now, l.waiting > 0, &c.Budget)
@@ -114,8 +115,7 @@ func (l *Line) scopeOf(p *Place) *scope {
 	return &l.host
 }
 
-// goesAt returns when a request may go as far as time alone counts: not before it is woken if that is
-// [instant.Never]. The lock is held.
+// goesAt returns when a request may go, or has to ask again. If that is [instant.Never], somebody wakes it. The lock is held.
 func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, c *Config) instant.Instant {
 	switch {
 	case c.passes(s, p):
@@ -226,7 +226,7 @@ type Failure struct {
 
 // Failed notes a failure.
 func (l *Line) Failed(now instant.Instant, f Failure) {
-	var wake queue.Pair // the first in a line may have been told a later time than that of the first probe
+	var wake queue.Pair // the first in a line may have been told a later time than that of its probe
 	l.mu.Lock()
 	l.budget.Failed()
 	if !f.Told && l.host.failed(now, f) {
@@ -306,13 +306,12 @@ func (l *Line) Left(now instant.Instant, c *Config) float64 {
 	return l.budget.Left(&c.Budget)
 }
 
-// Begin is told that the host has been down for the fleet since a time, and Return that it is back, and when those who wait here
-// may find out.
+// Begin is told that the host has been down for the fleet since a time.
 func (l *Line) Begin(now, since instant.Instant) {
 	l.tell(func() { l.host.Begin(now, since) })
 }
 
-// Return is the end of Begin.
+// Return is told that the host is back for the fleet. At a time the requests that wait here may find out.
 func (l *Line) Return(at instant.Instant) {
 	l.tell(func() { l.host.Return(at) })
 }

@@ -1,4 +1,4 @@
-// Those who wait in one line, and how they come back.
+// The requests that wait in one line, and how they come back.
 
 package line
 
@@ -14,7 +14,7 @@ import (
 
 // make outages chose these figures.
 const (
-	// ceiling times the former rate of requests is the fastest pace of those who come back. With the new requests
+	// ceiling times the former rate of requests is the fastest pace of those that come back. Together with the new requests
 	// that is at most four times the rate in any second.
 	ceiling = 2.95
 
@@ -22,8 +22,8 @@ const (
 	// a server with spare capacity for a fifth of its load fails again.
 	slow = 2
 
-	// After a timeout, a success lets the window grow by a growth-th part of a request. If it grows as fast as before,
-	// the server fails again and again, and 100 Transports never come back.
+	// After a timeout, the successes of a whole round let the window grow by so much. If it grows as fast as before, the server
+	// fails again and again, and 100 Transports never come back.
 	growth = 0.1
 )
 
@@ -31,35 +31,37 @@ const (
 //
 // # The return
 //
-// When an outage ends, those who wait go at a pace: within ten seconds, or as fast as requests came before. The pace is at most
-// ceiling times as fast, so that a host that is back is not sent all at once what piled up.
+// When an outage ends, the requests in the line go at a pace. It empties the line within ten seconds, or is as fast as requests
+// came before. With a circuit breaker, new requests join the line, so their rate is added. The pace is at most ceiling times the
+// rate at which requests came before or joined the line, so that the host is not sent everything at once.
 //
-// A server may be back and hardly bear its load. So as in TCP (RFC 5681), a window bounds how many of those who left the line are
-// under way. It begins with 1, and each success doubles it as long as the server answers as fast as before. An attempt that gets no
-// answer in time halves it: the server may still be busy with it. From then on it grows slowly, until the line is empty. A window
-// below 1 makes the next wait for several times as long as the last took, but not for longer than between two probes.
+// A server may be back and hardly bear its load. So as in TCP (RFC 5681), a window bounds how many requests that have left the line
+// are under way. It begins with 1, and each success adds 1, so that it doubles in each round, as long as the server answers as fast
+// as before. An attempt that gets no answer in time halves it, because the server may still be busy with it. From then on the
+// window grows slowly, until the line is empty. If the window is below 1, the next request waits for several times as long as the
+// last took, but not for longer than between two probes.
 type scope struct {
 	outage.Outage
-	queues [2]queue.Queue // who has failed once at most, and the others
+	queues [2]queue.Queue // the requests that have failed once at most, and the others
 
-	joined, most int             // since the line was empty: how many came, and its longest length
+	joined, most int             // since the line was empty: how many requests came, and its longest length
 	from         instant.Instant // when the first of them came
-	leftAt       instant.Instant // when somebody left to make an attempt
-	away         int             // those who left, and whose attempts are under way
+	leftAt       instant.Instant // when a request left the line to make an attempt
+	away         int             // how many attempts of requests that left the line are under way
 
-	window  float64         // how many of them may be; 0: there is no bound
+	window  float64         // how many may be; 0: there is no bound
 	wary    bool            // an attempt got no answer in time, and the line has not been empty since
 	cut     instant.Instant // an attempt from before this time does not halve the window
-	fastest time.Duration   // retry since the outage, and
-	took    time.Duration   // the last
+	fastest time.Duration   // the time of the fastest success since the outage
+	took    time.Duration   // the time of the last attempt
 }
 
-// waits reports whether somebody waits.
+// waits reports whether a request waits.
 func (s *scope) waits() bool { return s.length() > 0 }
 
 func (s *scope) length() int { return s.queues[0].Len() + s.queues[1].Len() }
 
-// first returns who is next, or nil.
+// first returns the waiter that is next, or nil.
 func (s *scope) first() *queue.Waiter { return cmp.Or(s.queues[0].First(), s.queues[1].First()) }
 
 // queueOf returns the queue of a request.
@@ -98,7 +100,7 @@ func (s *scope) emptied() {
 	s.joined, s.most, s.window, s.wary = 0, 0, 0, false
 }
 
-// patience returns how long the first who waits does so in all, or w if nobody waits.
+// patience returns how long the first in the line waits in all. If the line is empty, that is w.
 func (s *scope) patience(w *queue.Waiter) time.Duration {
 	if first := s.first(); first != nil {
 		w = first

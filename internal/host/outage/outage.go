@@ -1,4 +1,4 @@
-// Package outage knows whether a host is down, and when a request that waits may find out whether it is back.
+// Package outage knows whether a host is down, and when a request that waits may find out whether the host is back.
 package outage
 
 import (
@@ -14,12 +14,12 @@ const (
 	Row       = 10
 	leastTime = time.Second
 
-	// The gaps between the probes begin with leastTime and double, up to LongestGap. Twice the gap finds
-	// the end of an outage so late that the first workers take 15 s to come back.
+	// The gaps between the probes begin with leastTime and double, up to LongestGap. With twice that, the end of an outage
+	// is found so late that the first workers take 15 s to come back.
 	LongestGap = 5 * time.Second
 
-	// Everybody who waits sees a probe in each quarter of its time, so that nobody gives up beside a host that is
-	// back, however large its fleet and however short its schedule.
+	// A request that waits sees a probe in each quarter of its time, so that none gives up beside a host that is back, however
+	// large the fleet and however short the schedule.
 	quarters = 4
 )
 
