@@ -40,7 +40,8 @@ type host struct {
 
 // trouble reports whether a person should look at the host.
 func trouble(h *transport.HostState) bool {
-	return h.ThrottledKeys > 0 || h.CircuitOpen || h.ConcurrencyWaiting+h.QuotaWaiting+h.RateLimitWaiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
+	waiting := h.RetriesWaiting + h.ConcurrencyWaiting + h.QuotaWaiting + h.RateLimitWaiting
+	return h.ThrottledKeys > 0 || h.Down || waiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
 }
 
 // state returns the state of everything now.

@@ -53,7 +53,9 @@
 //	aplomb.host.concurrency.limit   gauge of the attempts that may be in flight
 //	aplomb.host.concurrency.usage   gauge of the attempts that count against the limit
 //	aplomb.host.concurrency.waiting gauge of the attempts that wait for the limit
-//	aplomb.host.circuit_open        gauge, 1 while the circuit is open, with a Concurrency
+//	aplomb.host.down                gauge, 1 while the host is down
+//	aplomb.host.circuit_open        gauge, 1 while the host is down and a CircuitBreaker withholds requests
+//	aplomb.host.retries_waiting     gauge of the requests that wait for a retry, or for the end of an outage
 //	aplomb.host.pool                gauge of the number of the host's pool of connections; 0 is the base
 //	aplomb.host.rate_limit          gauge of the limit of attempts per second
 //	aplomb.host.changes             counter, by aplomb.reason (see transport.HostChange), and by

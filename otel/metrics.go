@@ -143,7 +143,9 @@ var hostFigures = []figure[transport.HostState]{
 	{whole, "aplomb.host.concurrency.limit", "{attempt}", "Attempts that may be in flight.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyLimit) }},
 	{whole, "aplomb.host.concurrency.usage", "{attempt}", "Attempts that count against the limit.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyInUse) }},
 	{whole, "aplomb.host.concurrency.waiting", "{attempt}", "Attempts that wait for the limit.", func(s *transport.HostState) float64 { return limited(s, s.ConcurrencyWaiting) }},
-	{whole, "aplomb.host.circuit_open", "{circuit}", "1 while the circuit is open.", func(s *transport.HostState) float64 { return limited(s, oneIf[s.CircuitOpen]) }},
+	{whole, "aplomb.host.down", "{host}", "1 while the host is down.", func(s *transport.HostState) float64 { return float64(oneIf[s.Down]) }},
+	{whole, "aplomb.host.circuit_open", "{circuit}", "1 while a circuit breaker withholds requests.", func(s *transport.HostState) float64 { return float64(oneIf[s.CircuitOpen]) }},
+	{whole, "aplomb.host.retries_waiting", "{request}", "Requests that wait for a retry, or for the end of an outage.", func(s *transport.HostState) float64 { return float64(s.RetriesWaiting) }},
 	{broken, "aplomb.host.retry_budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.RetryBudget }},
 	{broken, "aplomb.host.rate_limit", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RateLimit, -1) }},
 }

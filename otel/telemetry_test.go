@@ -513,11 +513,11 @@ func (k *kit) resumes() (n int) {
 	return n
 }
 
-// TestWithheld: a retry that the budget refuses is counted, and so is the time in a queue.
+// TestWithheld: a retry that waits in vain is counted, and so is the time in the line.
 func TestWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t)
-		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9, Burst: 1}, RateLimit: policy.RateLimit{PerSecond: 1}}.Or(quick)
+		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(quick)
 		tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
 			return response(req, 503, strings.NewReader("")), nil
 		})})
@@ -527,10 +527,10 @@ func TestWithheld(t *testing.T) {
 		}
 		assert.EqualValues(t, 3, k.sum("aplomb.request.duration", attribute.String("aplomb.reason", "retry_budget"), attribute.String("error.type", "503")))
 		assert.EqualValues(t, 1, k.sum("aplomb.attempts", attribute.String("aplomb.attempt.kind", "retry")))
-		assert.EqualValues(t, 1, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry")))
-		assert.EqualValues(t, 2, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "rate_limit")))
-		assert.Equal(t, 3.0, k.total("aplomb.wait.duration"))
-		assert.Equal(t, 3.0, k.total("aplomb.request.duration"))
+		assert.EqualValues(t, 4, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry")))
+		assert.EqualValues(t, 3, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry_budget")))
+		assert.InDelta(t, 15, k.total("aplomb.wait.duration"), 0.001)
+		assert.InDelta(t, 15, k.total("aplomb.request.duration"), 0.001)
 	})
 }
 
@@ -564,6 +564,41 @@ func TestGauges(t *testing.T) {
 		require.NoError(t, stop())
 		assert.Zero(t, k.sum("aplomb.host.retry_budget"))
 	})
+}
+
+// TestGaugesOfAnOutage: a host that is down has gauges, and so have the requests that wait for its end. An open circuit needs a
+// circuit breaker.
+func TestGaugesOfAnOutage(t *testing.T) {
+	for enabled, open := range map[policy.Switch]int{policy.Off: 0, policy.On: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t)
+			start := time.Now()
+			tr, _ := k.watched(transport.Config{
+				Rule: policy.Rule{Backoff: backoff.Constant(2 * time.Second), CircuitBreaker: policy.CircuitBreaker{Enabled: enabled}},
+				Base: base(func(req *http.Request) (*http.Response, error) {
+					status := 503
+					if time.Since(start) > 10*time.Second {
+						status = 200
+					}
+					return response(req, status, strings.NewReader("")), nil
+				}),
+			})
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() { _, _ = get(t.Context(), tr, "http://h.test/") })
+				time.Sleep(150 * time.Millisecond)
+			}
+			host := attribute.String("server.address", "h.test")
+			assert.EqualValues(t, 1, k.sum("aplomb.host.down", host))
+			assert.EqualValues(t, open, k.sum("aplomb.host.circuit_open", host))
+			assert.Positive(t, k.sum("aplomb.host.retries_waiting", host))
+			all.Wait()
+			assert.Zero(t, k.sum("aplomb.host.down", host))
+			assert.Zero(t, k.sum("aplomb.host.circuit_open", host))
+			assert.Zero(t, k.sum("aplomb.host.retries_waiting", host))
+			assert.Positive(t, k.sum("aplomb.wait.duration", host, attribute.String("aplomb.reason", "circuit_open")))
+		})
+	}
 }
 
 // TestFleet: the figures of the fleet are metrics.
