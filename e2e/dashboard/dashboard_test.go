@@ -111,7 +111,7 @@ func TestHostsInTrouble(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"gated.test circuit_open", "down.test circuit_open", "down.test retry_budget", "gated.test retry_budget",
+		"gated.test circuit_open", "down.test circuit_open",
 		"held.test throttled", "slow.test concurrency",
 	}, during)
 }
@@ -185,11 +185,11 @@ func TestAlerts(t *testing.T) {
 		hosts []string
 		soon  time.Duration // after the beginning of the trouble
 	}{
-		"AplombHostDown":          {[]string{"down.test", "gated.test"}, 8 * time.Minute},
-		"AplombRetryBudgetUsedUp": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
-		"AplombThrottled":         {[]string{"held.test"}, 16 * time.Minute},
-		"AplombRetries":           {[]string{"flaky.test"}, 16 * time.Minute},
-		"AplombFleetLost":         {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
+		"AplombHostDown":       {[]string{"down.test", "gated.test"}, 8 * time.Minute},
+		"AplombRetriesWaiting": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
+		"AplombThrottled":      {[]string{"held.test"}, 16 * time.Minute},
+		"AplombRetries":        {[]string{"flaky.test"}, 16 * time.Minute},
+		"AplombFleetLost":      {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
 	runbook, err := os.ReadFile(docs + "observability.md")
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 	"left.test":   held, // no more requests come when it is held
 	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
 	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
-	"stuck.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 503) }, // over the first pool
+	"stuck.test":  stuck,
 	"slow.test":   slow,
 	"cutter.test": cut,
 	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
@@ -58,7 +58,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 
 // rules are the rules of the hosts that need one.
 var rules = map[string]policy.Rule{
-	"gated.test": {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
+	"gated.test": {CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}},
 	"held.test":  {ShareRetryAfter: policy.On},
 	"left.test":  {ShareRetryAfter: policy.On},
 	"slow.test":  {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2}},
@@ -77,6 +77,13 @@ func answer(req *http.Request, status int, header ...string) (*http.Response, er
 
 func held(req *http.Request, _ int64) (*http.Response, error) {
 	return answer(req, 429, "Retry-After", "300")
+}
+
+// stuck fails over the first pool. Over HTTP/1.1 the host would stay there, because each connection may have another server.
+func stuck(req *http.Request, _ int64) (*http.Response, error) {
+	resp, err := answer(req, 503)
+	resp.ProtoMajor = 2
+	return resp, err
 }
 
 // slow takes a second for each request. Three of them come in a second.
@@ -174,7 +181,7 @@ func play(t *testing.T) (all *samples) {
 			Base:    b,
 			NewPool: func(string) http.RoundTripper { return otherPool{b} },
 			Traces:  []*transport.Trace{telemetry.Trace()},
-			Rule:    policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
+			Rule:    policy.Rule{Backoff: backoff.Constant(1500 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
 			Hosts:   rules,
 		}
 		alone, err := transport.New(c)
