@@ -1,17 +1,83 @@
-// An attempt that may not go yet: it waits in the line of the host while its schedule goes on.
+// Between two attempts: the response is discarded, and the next attempt waits in the line of the host while its schedule goes on.
 
 package transport
 
 import (
 	"cmp"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/limit"
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
+
+// between discards the response at hand, waits, and gets the body of the next attempt. If there will be none, it returns what the
+// caller gets.
+func (x *retrier) between(d *decision) (resp *http.Response, err error, ends bool) {
+	status, header, kept := x.last.Status(), http.Header(nil), x.discard(d)
+	if kept.Response == nil && x.last.Resp != nil {
+		header = x.last.Resp.Header
+	}
+	x.last.Resp = nil
+	defer func() { kept.End(resp != nil) }()
+	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
+		return nil, x.refuse(&limit.Rejection{Err: err}), true
+	}
+	if x.sent > 0 {
+		if no := x.awaitTurn(d, status); no != nil {
+			if no.Err != nil || x.Ctx.Err() != nil {
+				return nil, x.refuse(no), true
+			}
+			x.waited += x.report.holdInVain(x.permit.Queued)
+			reason, _ := x.reasonFor(no)
+			resp, err = x.endWith(reason, kept, header, d.err)
+			return resp, err, true
+		}
+	}
+	if !d.getsBody {
+		return nil, nil, false
+	}
+	switch why := x.body.GetBody(x.Ctx); why {
+	case nil:
+		return nil, nil, false
+	case replay.ErrEnded:
+		return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
+	default:
+		failed := &bodyError{last: d.err, why: why, status: status}
+		resp, err = x.endWith(ReasonNotReplayable, kept, header, failed)
+		return resp, err, true
+	}
+}
+
+// discard drains the response at hand within bounds, and closes it. The caller may still get it, if
+// the request waits in vain for its next attempt or if the caller's GetBody fails. So discard keeps it, if
+// its rest fits within the bounds of the drain and of the memory for such responses.
+func (x *retrier) discard(d *decision) attempt.Kept {
+	until := d.at.Add(d.drain)
+	if x.sent > 0 {
+		return attempt.KeepWithin(x.Ctx, x.last.Resp, until, &x.t.responses)
+	}
+	attempt.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
+	return attempt.Kept{}
+}
+
+// endWith ends a call for which there is no attempt after all, although a retry was decided. The caller gets the last response if
+// it was kept. Otherwise the caller gets an error, with the header of that response.
+func (x *retrier) endWith(reason Reason, kept attempt.Kept, header http.Header, err error) (*http.Response, error) {
+	x.permit.Cancel(&x.Request)
+	x.report.endsWith(reason, err)
+	if kept.Response != nil {
+		return x.report.markResponse(kept.Response, reason), nil
+	}
+	e := x.report.newError(reason, err)
+	e.Header = header
+	return nil, e
+}
 
 // A schedule is the rest of the attempts of a request, from the first time on that it stands in a line.
 type schedule struct {

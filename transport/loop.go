@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -144,44 +143,6 @@ func (x *retrier) loop() (*http.Response, error) {
 	}
 }
 
-// between discards the response at hand, waits, and gets the body of the next attempt. If there will be none, it returns what the
-// caller gets.
-func (x *retrier) between(d *decision) (resp *http.Response, err error, ends bool) {
-	status, header, kept := x.last.Status(), http.Header(nil), x.discard(d)
-	if kept.Response == nil && x.last.Resp != nil {
-		header = x.last.Resp.Header
-	}
-	x.last.Resp = nil
-	defer func() { kept.End(resp != nil) }()
-	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
-		return nil, x.refuse(&limit.Rejection{Err: err}), true
-	}
-	if x.sent > 0 {
-		if no := x.awaitTurn(d, status); no != nil {
-			if no.Err != nil || x.Ctx.Err() != nil {
-				return nil, x.refuse(no), true
-			}
-			x.holdInVain()
-			reason, _ := x.reasonFor(no)
-			resp, err = x.endWith(reason, kept, header, d.err)
-			return resp, err, true
-		}
-	}
-	if !d.getsBody {
-		return nil, nil, false
-	}
-	switch why := x.body.GetBody(x.Ctx); why {
-	case nil:
-		return nil, nil, false
-	case replay.ErrEnded:
-		return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
-	default:
-		failed := &bodyError{last: d.err, why: why, status: status}
-		resp, err = x.endWith(ReasonNotReplayable, kept, header, failed)
-		return resp, err, true
-	}
-}
-
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has gone,
 // even if no limit had to stop the request. Nothing is sent later than the rule allows. The
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
@@ -217,7 +178,7 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
-	x.holdInVain()
+	x.waited += x.report.holdInVain(x.permit.Queued)
 	reason, err := x.reasonFor(no)
 	told := History{Reason: reason}
 	if x.report.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || x.report.held.waited > 0 || no.Err == nil {
@@ -226,12 +187,6 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	} // else there is nothing to tell but the error of the context
 	x.report.logNotSent(told, nil)
 	return err
-}
-
-// holdInVain notes how long limits have held the request for an attempt that is not sent.
-func (x *retrier) holdInVain() {
-	x.report.held = heldBy(x.permit.Queued)
-	x.waited += x.report.held.waited
 }
 
 // refusal returns the error of a request that a limit refused, or whose context ended before the next
@@ -427,29 +382,4 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		return nil, err
 	}
 	return nil, x.report.newError(d.reason, cmp.Or(d.err, err))
-}
-
-// discard drains the response at hand within bounds, and closes it. The caller may still get it, if
-// the request waits in vain for its next attempt or if the caller's GetBody fails. So discard keeps it, if
-// its rest fits within the bounds of the drain and of the memory for such responses.
-func (x *retrier) discard(d *decision) attempt.Kept {
-	until := d.at.Add(d.drain)
-	if x.sent > 0 {
-		return attempt.KeepWithin(x.Ctx, x.last.Resp, until, &x.t.responses)
-	}
-	attempt.DrainWithin(x.Ctx, x.last.Resp, until, io.Discard)
-	return attempt.Kept{}
-}
-
-// endWith ends a call for which there is no attempt after all, although a retry was decided. The caller gets the last response if
-// it was kept. Otherwise the caller gets an error, with the header of that response.
-func (x *retrier) endWith(reason Reason, kept attempt.Kept, header http.Header, err error) (*http.Response, error) {
-	x.permit.Cancel(&x.Request)
-	x.report.endsWith(reason, err)
-	if kept.Response != nil {
-		return x.report.markResponse(kept.Response, reason), nil
-	}
-	e := x.report.newError(reason, err)
-	e.Header = header
-	return nil, e
 }

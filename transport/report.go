@@ -57,6 +57,12 @@ func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) 
 	}
 }
 
+// holdInVain notes how long limits have held the request for an attempt that is not sent, and returns it.
+func (r *report) holdInVain(q attempt.Queued) time.Duration {
+	r.held = heldBy(q)
+	return r.held.waited
+}
+
 // endsWith notes that no attempt follows after all, although the hooks were told that there would be a retry.
 func (r *report) endsWith(reason Reason, err error) {
 	if r.reason = reason; len(r.history) > 0 { // else a body was cut

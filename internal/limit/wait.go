@@ -119,13 +119,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		if w != nil {
 			p.leave(r, limit, w)
 		}
-		switch {
-		case no == nil:
-		case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
-			no.Limit = LimitRate
-		default:
-			no.Limit = limit
-		}
+		no.name(limit, &a)
 	}()
 	now := p.since
 	if p.Queued != (attempt.Queued{}) { // it has waited since then
@@ -166,6 +160,17 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 		if err := r.Sleep(min(a.Ask.Sub(now), r.patience(), untilNews), w.Ready); err != nil {
 			return a, waited, &Rejection{Err: err}
 		}
+	}
+}
+
+// name notes the limit at which a request was refused, if it was. At the limiter it may have waited for the rate.
+func (no *Rejection) name(limit string, a *queue.Answer) {
+	switch {
+	case no == nil:
+	case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
+		no.Limit = LimitRate
+	default:
+		no.Limit = limit
 	}
 }
 

@@ -116,7 +116,7 @@ func TestRetriesTakeTokens(t *testing.T) {
 		h.Over(&r.Place)
 	}
 	assert.Zero(t, h.Left(h.now, &h.c))
-	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: h.now.Add(sec/3 + 1)}, h.Enter(h.now, &Place{Sent: 1, Failed: h.now}, nil, &h.c))
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: h.now.Add(sec/3 + 1), NoToken: true}, h.Enter(h.now, &Place{Sent: 1, Failed: h.now}, nil, &h.c))
 	assert.Zero(t, h.State().Waiting, "a hedge does not wait")
 	r := h.joins(h.request(1))
 	assert.Equal(t, State{Waiting: 1}, h.State())
@@ -194,11 +194,11 @@ func TestProbes(t *testing.T) {
 	began := h.now
 	r := h.request(1)
 	a := h.Enter(h.now, &r.Place, r.w, &h.c)
-	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: began.Add(sec), Until: began.Add(sec), Down: true}, a)
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: began.Add(sec), Until: began.Add(sec), Down: true, NoToken: true}, a)
 	hasty := h.request(1)
 	hasty.w.By = hasty.w.From.Add(2 * sec)
 	a = h.Enter(h.now, &hasty.Place, hasty.w, &h.c)
-	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Until: began.Add(sec), Down: true}, a, "the patience of the first counts")
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Until: began.Add(sec), Down: true, NoToken: true}, a, "the patience of the first counts")
 	h.now = began.Add(sec / 2)
 	h.fails(1, 0, Failure{})
 	h.now = began.Add(sec)
@@ -355,6 +355,9 @@ func TestScopes(t *testing.T) {
 	h.Leave(&late.Place, late.w)
 	assert.Zero(t, h.State().Waiting)
 	h.Succeeded(h.now, Success{Scopes: [2]uint64{9, 5}})
+	assert.Len(t, h.scopes, 1, "others may come who were told the same time")
+	h.now = h.now.Add(budget.Window)
+	h.Succeeded(h.now, Success{Scopes: [2]uint64{9, 5}})
 	assert.Empty(t, h.scopes)
 
 	h.fails(5, sec, Failure{Scope: 1})
@@ -507,6 +510,9 @@ func TestFailedAfterTheEnd(t *testing.T) {
 	assert.Equal(t, queue.Wait, h.Enter(h.now, &Place{Sent: 1, Failed: h.now}, nil, &h.c).Verb)
 	old := h.request(1)
 	old.Failed = h.now - 1
+	assert.False(t, h.asks(old), "the pace holds although nobody waits")
+	h.now = old.ask
+	h.empty()
 	assert.True(t, h.asks(old), "borrows")
 }
 
