@@ -252,3 +252,20 @@ func TestForgottenTransportIsGarbage(t *testing.T) {
 	}
 	t.Error("the Transport is still there")
 }
+
+// steady sends requests at a steady rate, each in a goroutine of its own.
+func steady(t *testing.T, rt http.RoundTripper, every, during time.Duration, uri string) {
+	var all sync.WaitGroup
+	for range int(during / every) {
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, uri, nil)
+			if assert.NoError(t, err) {
+				if resp, err := rt.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}
+		})
+		time.Sleep(every)
+	}
+	all.Wait()
+}

@@ -43,12 +43,24 @@ func TestDecide(t *testing.T) {
 		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonMaxAttempts, 0},
 		{"the back-off is zero", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
 
-		{"the server asks for less than the back-off", func(f *facts) { f.retryAfter = time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks for less than the back-off", func(f *facts) { f.retryAfter = time.Second }, ReasonRetry, time.Second},
+		{"the server asks again for less than the back-off", func(f *facts) { f.sent, f.retryAfter = 2, time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks again for more than the back-off", func(f *facts) { f.sent, f.retryAfter = 2, 10*time.Second }, ReasonRetry, 10 * time.Second},
+		{"jitter makes a wait of the server longer that is below the back-off", func(f *facts) { f.retryAfter, f.u = 400*time.Millisecond, 0.5 }, ReasonRetry, 600 * time.Millisecond},
+		{"the back-off before a second retry has no more jitter", func(f *facts) { f.sent, f.retryAfter, f.u = 2, time.Second, 0.5 }, ReasonRetry, 2 * time.Second},
+		{"a wait of the server is at least 100 ms", func(f *facts) { f.retryAfter = time.Millisecond }, ReasonRetry, 100 * time.Millisecond},
+		{"a wait of the server replaces that after silence", func(f *facts) { f.silence, f.retryAfter, f.u = 8*time.Second, time.Second, 0.5 }, ReasonRetry, 1500 * time.Millisecond},
+		{"the back-off says stop, whatever the server asks for", func(f *facts) { f.backoff, f.retryAfter = -1, time.Second }, ReasonMaxAttempts, 0},
+		{"the deadline leaves room for the wait of the server, and not for the back-off", func(f *facts) {
+			f.deadline, f.room, f.retryAfter = true, 1500*time.Millisecond, time.Second
+		}, ReasonRetry, time.Second},
+		{"the host is down, and the rule says that requests fail then", func(f *facts) { f.down = true }, ReasonCircuitOpen, 0},
+		{"all attempts are made at a host that is down", func(f *facts) { f.down, f.sent = true, 6 }, ReasonMaxAttempts, 0},
 		{"the server asks for more than the back-off", func(f *facts) { f.retryAfter = 10 * time.Second }, ReasonRetry, 10 * time.Second},
 		{"jitter makes the wait of the server longer", func(f *facts) { f.retryAfter, f.u = 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
 		{"jitter is at most the wait of the server itself", func(f *facts) {
-			f.backoff, f.retryAfter, f.u = 0, 10*time.Millisecond, 0.5
-		}, ReasonRetry, 15 * time.Millisecond},
+			f.backoff, f.retryAfter, f.u = 0, 200*time.Millisecond, 0.5
+		}, ReasonRetry, 300 * time.Millisecond},
 		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, ReasonRetry, 2 * time.Second},
 		{"silence makes the back-off longer by a random time", func(f *facts) { f.silence, f.u = 8*time.Second, 0.5 }, ReasonRetry, 5 * time.Second},
 		{"silence makes no back-off shorter", func(f *facts) { f.silence, f.u = time.Second, 0.5 }, ReasonRetry, 2 * time.Second},
@@ -138,7 +150,9 @@ func FuzzDecide(f *testing.F) {
 		assert.True(t, in.class == classify.Refused || in.class == classify.Ambiguous && in.idempotent)
 		assert.True(t, in.replayable && in.gone == "" && !in.nested && in.attempts > 1)
 		assert.Less(t, in.sent, in.attempts)
-		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
+		if in.sent != 1 || in.retryAfter <= 0 {
+			assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
+		}
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
 		assert.GreaterOrEqual(t, wait, in.retryAfter, "never earlier than told")
 		if in.deadline {

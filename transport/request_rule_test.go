@@ -38,7 +38,7 @@ func TestRulesAreInherited(t *testing.T) {
 		}
 		tr := mustNew(t, transport.Config{
 			Base: base,
-			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), RetryAfter: hint("config")},
+			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), RetryAfter: hint("config"), RetryBudget: quick.RetryBudget},
 			Hosts: map[string]policy.Rule{
 				"h.test":     {MaxAttempts: 3, Backoff: backoff.Constant(2 * time.Second)},
 				"h.test/v1/": {MaxAttempts: 4},

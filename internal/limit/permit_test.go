@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
@@ -320,16 +321,17 @@ func TestDone(t *testing.T) {
 	}
 }
 
-// A host is down after five failures in a row, until it answers.
+// A host is down after ten failures in a row, over a second or more, until it answers.
 func TestDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, policy.Rule{})
 		fail := func(o attempt.Outcome) {
 			r, p := s.request(t, 0), new(Permit)
-			o.Class = classify.Ambiguous
+			o.Class, o.SentAt = classify.Ambiguous, s.registry.Now()
 			p.Done(r, &o)
 		}
-		for range 4 {
+		for range 9 {
+			time.Sleep(200 * time.Millisecond)
 			fail(attempt.Outcome{Kind: attempt.First, Err: os.ErrDeadlineExceeded})
 			fail(attempt.Outcome{Kind: attempt.Cut, Err: syscall.ECONNRESET})
 			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNRESET, BodyBroke: true})
@@ -343,9 +345,64 @@ func TestDownAndUp(t *testing.T) {
 		s.ends(t, 429, classify.Final)
 		assert.Len(t, s.told, 1, "a refusal is no success")
 		s.ends(t, 503, classify.Final)
-		assert.Equal(t, "0 true 0 false", s.told[1], "it names no wait")
-		s.ends(t, 200, classify.Final)
+		assert.Len(t, s.told, 1, "a failure that is final is no success")
+		s.ends(t, 404, classify.Final)
+		assert.Equal(t, "0 true 0 false", s.told[1])
 		assert.Equal(t, 503, s.request(t, 0).State.Machines().News().Failure().Status, "the last failure")
+	})
+}
+
+// A retry takes what the budget has, and gives it back if no attempt goes. Without a wait it gets nothing else, and with a
+// wait what time earns.
+func TestLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.1}})
+		try := func() (*Permit, bool) {
+			p := new(Permit)
+			return p, p.TryLine(s.request(t, 0), line.Place{Sent: 1})
+		}
+		p, ok := try()
+		assert.True(t, ok)
+		_, ok = try()
+		assert.False(t, ok, "it has one")
+		p.Cancel(s.request(t, 0))
+		p.Cancel(s.request(t, 0))
+		p, ok = try()
+		assert.True(t, ok, "it is given back, once")
+		_, ok = try()
+		assert.False(t, ok)
+		p.Start(new(attempt.Attempt))
+		p.Cancel(s.request(t, 0))
+		_, ok = try()
+		assert.False(t, ok, "an attempt has used it")
+
+		await := func(d time.Duration) (*Permit, *Rejection, time.Duration) {
+			r, p, begin := s.request(t, 0), new(Permit), time.Now()
+			no := p.AwaitLine(r, line.Place{Sent: 1, Failed: s.registry.Now()}, s.registry.Now().Add(d))
+			p.Start(new(attempt.Attempt))
+			p.Cancel(r)
+			return p, no, time.Since(begin)
+		}
+		_, no, took := await(0)
+		assert.Equal(t, []any{WhyOverdue, LimitLine, time.Duration(0)}, []any{no.Why, no.Limit, took})
+		assert.Empty(t, s.told)
+		_, no, took = await(5 * time.Second)
+		assert.Equal(t, []any{WhyOverdue, LimitLine, 5 * time.Second}, []any{no.Why, no.Limit, took.Round(time.Millisecond)})
+		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 0 false")}, s.told)
+		p, no, took = await(time.Minute)
+		assert.Nil(t, no)
+		assert.Equal(t, 5*time.Second, took.Round(time.Millisecond), "time has earned one")
+		assert.Equal(t, took, p.Queued.Line)
+
+		r := s.request(t, time.Second)
+		no = new(Permit).AwaitLine(r, line.Place{Sent: 1}, s.registry.Now().Add(time.Minute))
+		assert.ErrorIs(t, no.Err, context.DeadlineExceeded)
+		assert.Zero(t, r.State.Machines().Line.State().Waiting, "all have left")
+
+		alone := s.request(t, 0).lineConfig().Budget.PerSecond
+		s.join()
+		s.registry.Size.Store(2)
+		assert.Equal(t, []float64{0.1, 0.05}, []float64{alone, s.request(t, 0).lineConfig().Budget.PerSecond}, "a member's part")
 	})
 }
 
@@ -782,7 +839,9 @@ func TestTold(t *testing.T) {
 		for range 7 {
 			m.News().TakeLine(s.registry.Now())
 		}
-		for range 5 {
+		for range 10 {
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
 			s.ends(t, 500, classify.Ambiguous)
 		}
 		assert.Empty(t, s.state)
