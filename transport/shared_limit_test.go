@@ -59,29 +59,27 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 	}
 }
 
-// Requests that were told the same end of their waits do not all come back then. Those for which
-// the budget has nothing left at that time get their refusal at once.
+// Requests that were told the same end of their waits come back gradually, even if the first of them gets its answer before
+// another has come. None of them is lost.
 func TestRetriesAtAReset(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const reset = 50 * time.Second
-		server := newStrict(429, reset, 20*time.Millisecond)
-		tr := mustNew(t, transport.Config{Base: server})
-		together(700, func(i int) {
-			time.Sleep(time.Duration(i) * 70 * time.Millisecond)
-			begin := time.Now()
-			code := responds(t, tr, http.MethodGet, "http://h.test/")
-			if code == 429 {
-				assert.Equal(t, 20*time.Millisecond, time.Since(begin), "at once")
+	for _, code := range []int{429, 503} {
+		inBubble(t, strconv.Itoa(code), func(t *testing.T) {
+			const reset = 50 * time.Second
+			server := newStrict(code, reset, 20*time.Millisecond)
+			tr := mustNew(t, transport.Config{Base: server})
+			together(700, func(i int) {
+				time.Sleep(time.Duration(i) * 70 * time.Millisecond)
+				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+				assert.LessOrEqual(t, time.Since(server.start), reset+15*time.Second)
+			})
+			for from := reset; from < reset+15*time.Second; from += 50 * time.Millisecond {
+				assert.LessOrEqual(t, server.between(from, from+time.Second), 100, "from %v", from)
 			}
 		})
-		late := server.between(reset, reset+2*time.Second)
-		t.Logf("%d attempts in the 2 s after the reset", late)
-		assert.LessOrEqual(t, late, 30+2*3+2)
-		assert.GreaterOrEqual(t, late, 20)
-	})
+	}
 }
 
-// A retry that is refused again has failed. After twenty of them without a success the budget rests.
+// Each request that is told to wait again and again has two attempts at most, because the host is down.
 func TestRefusedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(429, "Retry-After: 1", "Date: "))
@@ -91,7 +89,7 @@ func TestRefusedAgain(t *testing.T) {
 			responds(t, tr, http.MethodGet, "http://h.test/")
 		})
 		t.Logf("%d attempts", server.attempts())
-		assert.LessOrEqual(t, server.attempts(), 100+20+15, "attempts")
+		assert.LessOrEqual(t, server.attempts(), 202, "attempts")
 	})
 }
 
