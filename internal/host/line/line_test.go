@@ -192,6 +192,11 @@ func TestProbes(t *testing.T) {
 	h.down()
 	assert.Zero(t, h.Left(h.now, &h.c), "nobody knows when there is one")
 	began := h.now
+	hurried := h.request(1)
+	hurried.w.By = hurried.w.From.Add(2 * sec)
+	h.joins(hurried)
+	assert.Equal(t, began.Add(sec/2), hurried.ask, "a quarter of its patience")
+	h.Leave(&hurried.Place, hurried.w)
 	r := h.request(1)
 	a := h.Enter(h.now, &r.Place, r.w, &h.c)
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: began.Add(sec), Until: began.Add(sec), Down: true, NoToken: true}, a)
