@@ -93,6 +93,8 @@ func TestNext(t *testing.T) {
 	assert.GreaterOrEqual(t, b.Left(&std), 1., "there is one at that time")
 	b.Take(&std)
 	assert.InDelta(t, 0, b.Left(&std), 1e-6)
+	b = Budget{}
+	assert.Equal(t, at(sec), b.Next(at(sec), &Config{Ratio: 0.2, PerSecond: -1}), "the last of the bucket")
 	for _, perSecond := range []float64{-1, 0.9, 1e-3, 1e-300} {
 		c := Config{Ratio: 0.2, PerSecond: perSecond}
 		b = Budget{}
