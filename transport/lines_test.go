@@ -586,6 +586,17 @@ func TestExplain(t *testing.T) {
 			"  status 200, the caller has it, 1 attempt left out, after 6s in all", transport.Explain(resp, nil))
 		<-others
 	})
+	inBubble(t, "an open circuit", func(t *testing.T) { // nobody watches the Transport
+		rule := policy.Rule{MaxAttempts: 1, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}
+		tr := mustNew(t, transport.Config{Rule: rule, Base: script(faults.Fail(errRefused))})
+		for range 11 {
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(200 * time.Millisecond)
+		}
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
+		assert.Equal(t, "GET http://h.test/\n  not sent: the host is down (connection refused), next try at 2000-01-01T00:00:02Z", transport.Explain(nil, err))
+		assert.EqualError(t, err, "transport: not sent: the host is down (connection refused), next try at 2000-01-01T00:00:02Z")
+	})
 	for large, want := range map[bool]string{
 		false: "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  status 503: the host had no retry left in time, 2 attempts left out, after 7s in all",
 		true:  "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  failed: the host had no retry left in time, 2 attempts left out, after 7s in all",
