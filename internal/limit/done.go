@@ -358,17 +358,18 @@ func (c conditions) reviewDown(m *host.Machines) {
 
 // reviewWaits tells that a limit of the rule held the request for long.
 func (p *Permit) reviewWaits(c conditions, m *host.Machines) {
-	if !p.crowded && !p.rated {
-		return
-	}
 	now := c.Registry.Now()
-	if p.crowded {
-		c.begin(news.Change{Key: news.Key{Condition: news.Crowded}, Since: now.Add(-p.Queued.Concurrency), Until: now.Add(calmTime)})
+	begin := func(is *bool, condition news.Condition, cause news.Cause, waited time.Duration) {
+		if *is {
+			c.begin(news.Change{Key: news.Key{Condition: condition}, Cause: cause, Since: now.Add(-waited), Until: now.Add(calmTime)})
+		}
+		*is = false
 	}
-	if p.rated {
-		c.begin(news.Change{Key: news.Key{Condition: news.RateLimited}, Since: now.Add(-p.Queued.Rate), Until: now.Add(calmTime)})
+	begin(&p.crowded, news.Crowded, news.Cause{}, p.Queued.Concurrency)
+	begin(&p.rated, news.RateLimited, news.Cause{}, p.Queued.Rate)
+	if p.starved {
+		begin(&p.starved, news.NoRetries, m.News().Failure(), p.Queued.Line)
 	}
-	p.crowded, p.rated = false, false
 }
 
 // causeOf returns an outcome as the cause of a change.

@@ -12,6 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -54,9 +55,10 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 	case fleetmsg.Quota:
 		g.hearQuota(s, rule, m, now)
 	case fleetmsg.Down:
-		s.Machines().Line.Begin(now, now.Add(-m.Wait))
+		s.Machines().Line.Hear(func(o *outage.Outage) { o.Begin(now, now.Add(-m.Wait)) })
 	case fleetmsg.Up:
-		s.Machines().Line.Return(now.Add(time.Duration(rand.Float64() * float64(m.Wait))))
+		at := now.Add(time.Duration(rand.Float64() * float64(m.Wait)))
+		s.Machines().Line.Hear(func(o *outage.Outage) { o.Return(at) })
 	case fleetmsg.Tokens:
 		if !rule.RateLimit || m.Unit != rule.RateUnit() {
 			return

@@ -12,7 +12,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -39,6 +38,7 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 		sum = &p.Queued.Outage
 	}
 	a, _, no := p.wait(r, LimitLine, sum)
+	p.starved = p.Queued.Line > longWait
 	switch {
 	case no == nil:
 		p.token = place.Token()
@@ -47,40 +47,12 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 	case a.Down && r.Rule.Breaker:
 		no.Limit = LimitCircuit
 	default:
-		p.tellNoRetries(r, nil)
+		p.starved = !a.Down
+	}
+	if p.starved {
+		p.review(r, nil)
 	}
 	return no
-}
-
-// lookAtLine tells that the request has waited for longer than longWait for a retry of the budget, if that is news. Then the request
-// has to ask again. Otherwise lookAtLine returns how long it is until that time.
-func (p *Permit) lookAtLine(r *Request, limit string, a *queue.Answer, w *queue.Waiter, now instant.Instant) (left time.Duration, again bool) {
-	if limit != LimitLine || !a.NoToken {
-		return instant.Forever, false
-	}
-	if left = longWait - now.Sub(p.since); left > 0 {
-		return left, false
-	}
-	if _, lasts := r.State.Machines().News().Lasts(news.Key{Condition: news.NoRetries}); lasts {
-		return instant.Forever, false
-	}
-	return instant.Forever, p.tellNoRetries(r, w)
-}
-
-// tellNoRetries tells that the request has waited for long for a retry, or in vain, unless the host is down. If it still waits, it
-// leaves the line before that, because a hook that blocks must hold up no other request.
-func (p *Permit) tellNoRetries(r *Request, w *queue.Waiter) (told bool) {
-	if !r.Registry.Watched || r.Down() {
-		return false
-	}
-	n := r.State.Machines().News()
-	v := news.Change{Key: news.Key{Condition: news.NoRetries}, Cause: n.Failure(), Since: max(p.since, 1), Until: r.Registry.Now().Add(calmTime)}
-	tell := r.Observer.Tells(conditions{r}.present(v))
-	if w != nil {
-		p.leave(r, LimitLine, w)
-	}
-	n.Begin(v, tell)
-	return true
 }
 
 // lineLimit returns the limit of a request whose time in the line is over.

@@ -32,6 +32,7 @@ type Permit struct {
 	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
 	crowded  bool            // the attempt waited for long for a slot, or would have to, which is to be told
 	rated    bool            // it waited for long for the rate, or would have to, which is to be told
+	starved  bool            // it waited for long for a retry, or in vain, which is to be told
 	failed   bool            // its outcome is a failure of the host
 }
 

@@ -153,11 +153,7 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			w = p.newWaiter(r, limit)
 			continue // asks again, and takes its place in the queue
 		}
-		untilNews, again := p.lookAtLine(r, limit, &a, w, now)
-		if again {
-			continue
-		}
-		if err := r.Sleep(min(a.Ask.Sub(now), r.patience(), untilNews), w.Ready); err != nil {
+		if err := r.Sleep(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
 			return a, waited, &Rejection{Err: err}
 		}
 	}

@@ -108,11 +108,10 @@ func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 	if now.Sub(b.marked) < Window {
 		return
 	}
-	rate := b.mean()
-	if waits {
-		rate = max(rate, b.rate)
+	if rate := b.mean(); rate > b.rate || !waits {
+		b.rate = rate
 	}
-	b.rate, b.marked, b.began = rate, now, b.requests
+	b.marked, b.began = now, b.requests
 }
 
 // put puts something into the bucket. What does not fit is lost.
@@ -145,10 +144,7 @@ func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
 	if c.Off() || short <= 0 {
 		return now
 	}
-	wait := again.Seconds()
-	if c.PerSecond > 0 {
-		wait = min(wait, short/c.PerSecond)
-	}
+	wait := min(short/max(c.PerSecond, 1e-9), again.Seconds())
 	return instant.After(now, time.Duration(math.Ceil(wait*1e9)))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -79,26 +80,23 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 			l.waiting++
 			l.note()
 		}
-		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down(), NoToken: !s.isFree(p)}
+		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down()}
 		if a.Down {
 			a.Until = s.NextProbe(s.patience(w), c.Members)
 		}
 		l.mu.Unlock()
 		return a
 	}
-	switch {
-	case s.Down():
+	if s.Down() {
 		s.Probe(now)
-	case p.Sent > 0:
+	} else if p.Sent > 0 {
 		p.token = l.budget.Take(&c.Budget)
 	}
-	passes := c.passes(s, p)
-	if !passes {
-		s.leftAt = now
-	}
-	if !passes && s.waits() {
-		p.in, p.leaves = s, true
-		s.away++
+	if !s.Down() && !c.passes(s, p) { // a probe may hang for longer than the outage
+		if s.leftAt = now; s.waits() {
+			p.in, p.leaves = s, true
+			s.away++
+		}
 	}
 	next := l.leave(p, w)
 	l.mu.Unlock()
@@ -146,9 +144,6 @@ func (l *Line) leave(p *Place, w *queue.Waiter) (next *queue.Waiter) {
 func (l *Line) Leave(p *Place, w *queue.Waiter) {
 	l.mu.Lock()
 	next := l.leave(p, w)
-	if !p.leaves {
-		p.in = nil // it may come back, and the scope be forgotten until then
-	}
 	l.mu.Unlock()
 	next.Wake()
 }
@@ -306,19 +301,10 @@ func (l *Line) Left(now instant.Instant, c *Config) float64 {
 	return l.budget.Left(&c.Budget)
 }
 
-// Begin is told that the host has been down for the fleet since a time.
-func (l *Line) Begin(now, since instant.Instant) {
-	l.tell(func() { l.host.Begin(now, since) })
-}
-
-// Return is told that the host is back for the fleet. At a time the requests that wait here may find out.
-func (l *Line) Return(at instant.Instant) {
-	l.tell(func() { l.host.Return(at) })
-}
-
-func (l *Line) tell(change func()) {
+// Hear lets the fleet change what is known of the host.
+func (l *Line) Hear(change func(*outage.Outage)) {
 	l.mu.Lock()
-	change()
+	change(&l.host.Outage)
 	l.note()
 	next := l.host.first()
 	l.mu.Unlock()

@@ -64,13 +64,8 @@ func (s *scope) length() int { return s.queues[0].Len() + s.queues[1].Len() }
 // first returns the waiter that is next, or nil.
 func (s *scope) first() *queue.Waiter { return cmp.Or(s.queues[0].First(), s.queues[1].First()) }
 
-// queueOf returns the queue of a request.
-func queueOf(p *Place) int {
-	if p.Sent > 1 {
-		return 1
-	}
-	return 0
-}
+// queue returns the index of the queue of a request.
+func (p *Place) queue() int { return min(max(p.Sent-1, 0), 1) }
 
 // isFree reports whether a request needs no token of the budget.
 func (s *scope) isFree(p *Place) bool { return p.Sent == 0 || p.Failed < s.Ended() }
@@ -80,12 +75,12 @@ func (s *scope) isTurn(p *Place, w *queue.Waiter) bool {
 	if w.Waits() {
 		return s.first() == w
 	}
-	return s.queues[0].Len() == 0 && (queueOf(p) == 0 || s.queues[1].Len() == 0)
+	return s.queues[0].Len() == 0 && (p.queue() == 0 || s.queues[1].Len() == 0)
 }
 
 // join puts a request at the end of its queue.
 func (s *scope) join(now instant.Instant, p *Place, w *queue.Waiter) {
-	s.queues[queueOf(p)].Join(w)
+	s.queues[p.queue()].Join(w)
 	if s.joined++; s.joined == 1 {
 		s.from = now
 	}

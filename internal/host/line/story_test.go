@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -192,9 +193,9 @@ func play(t *testing.T, steps []byte) *story {
 			s.c.Members = 1 + n>>3 // up to 4
 		case 4:
 			if n&1 > 0 {
-				s.l.Begin(s.Now, s.Now.Add(-time.Second))
+				s.l.Hear(func(o *outage.Outage) { o.Begin(s.Now, s.Now.Add(-time.Second)) })
 			} else {
-				s.l.Return(s.Now.Add(time.Duration(n) * 50 * time.Millisecond))
+				s.l.Hear(func(o *outage.Outage) { o.Return(s.Now.Add(time.Duration(n) * 50 * time.Millisecond)) })
 			}
 		case 5: // some leave
 			for r := range s.waiting {
