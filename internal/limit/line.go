@@ -33,8 +33,8 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 	if r.latest <= p.since {
 		return &Rejection{Why: WhyOverdue, Limit: r.lineLimit()}
 	}
-	sum := &p.Queued.Line
-	if r.Down() {
+	sum, known := &p.Queued.Line, r.State.Machines().Line.State()
+	if known.Down || place.Failed < known.Ended {
 		sum = &p.Queued.Outage
 	}
 	a, _, no := p.wait(r, LimitLine, sum)
@@ -47,7 +47,7 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 	case a.Down && r.Rule.Breaker:
 		no.Limit = LimitCircuit
 	default:
-		p.starved = !a.Down
+		p.starved = p.Queued.Line > 0
 	}
 	if p.starved {
 		p.review(r, nil)

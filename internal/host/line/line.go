@@ -275,6 +275,7 @@ type State struct {
 	Down     bool
 	Since    instant.Instant // when the first failure in a row began
 	Failures int             // in a row
+	Ended    instant.Instant // when the last outage ended; 0: there was none
 	Waiting  int
 }
 
@@ -285,7 +286,7 @@ func (l *Line) State() (v State) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v.Down, v.Waiting = l.host.Down(), l.waiting
+	v.Down, v.Ended, v.Waiting = l.host.Down(), l.host.Ended(), l.waiting
 	v.Since, v.Failures = l.host.Since()
 	return v
 }
