@@ -21,7 +21,7 @@
 //
 // The rule of a host decides which of these. News about a setting that is off has no effect.
 //
-// Limits that adapt to a server are not shared, such as the limit of a closed circuit. The
+// Rule.Concurrency is not shared. The
 // retry budget is not shared, but its floor is divided by the number of members.
 //
 // # How it works

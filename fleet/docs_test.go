@@ -28,8 +28,8 @@ func transportInFleet() (*transport.Transport, *fleet.Fleet, error) {
 	}
 	t, err := transport.New(transport.Config{
 		Fleet: f,
-		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}},        // so that the processes share what they know of waits and outages
-		Hosts: map[string]policy.Rule{"api.example.com": {RateLimit: policy.RateLimit{PerSecond: 100}}}, // of all processes together
+		Rule:  policy.Rule{ShareRetryAfter: policy.On, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}, // waits and outages hold up all processes
+		Hosts: map[string]policy.Rule{"api.example.com": {RateLimit: policy.RateLimit{PerSecond: 100}}},           // of all processes together
 	})
 	return t, f, err // call f.Close at the end of the process
 }

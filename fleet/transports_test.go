@@ -132,7 +132,7 @@ func TestSickMembersStopNobody(t *testing.T) {
 
 func sickMembers(t *testing.T, sick int) {
 	const members = 6
-	c := newCrew(t, members, policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 20}}, func(member int, _ time.Duration) (int, string) {
+	c := newCrew(t, members, policy.Rule{MaxAttempts: 1, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}, func(member int, _ time.Duration) (int, string) {
 		if member < sick {
 			return 0, ""
 		}
@@ -179,7 +179,7 @@ func sickMembers(t *testing.T, sick int) {
 func TestPeaceCostsHeartbeatsOnly(t *testing.T) {
 	t.Parallel()
 	const members, each = 5, 2000
-	c := newCrew(t, members, policy.Rule{Concurrency: policy.Concurrency{Max: 20}, QuotaPacing: policy.On}, func(int, time.Duration) (int, string) { return 200, "" })
+	c := newCrew(t, members, policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}, Concurrency: policy.Concurrency{Max: 20}, QuotaPacing: policy.On}, func(int, time.Duration) (int, string) { return 200, "" })
 	before, begin := c.commands(), time.Now()
 	for i := range members {
 		for range each {

@@ -22,7 +22,7 @@ type Kind uint8
 // What a Transport tells its Fleet. Hold and Quota go both ways.
 const (
 	// Meet says that the member sends its first request to Host, or the first since an
-	// Update turned on its ShareRetryAfter, QuotaPacing or Concurrency. The answer is
+	// Update turned on its ShareRetryAfter or QuotaPacing. The answer is
 	// everything that other members know of the host: a Hold for each scope, a Quota for
 	// each scope and unit, and Down.
 	Meet Kind = iota + 1
@@ -38,10 +38,9 @@ const (
 	// them takes its part of the rest. 0 counts as 1.
 	Quota
 
-	// Failing says that all requests of this member to Host have failed for some time:
-	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. A host that is down is
-	// reported a few times per second at most. A member that goes on reporting
-	// after Down keeps the fleet from forgetting the outage.
+	// Failing says that Host is down for this member: Failures in a row, 1 or more, of which the
+	// first was sent or failed Wait ago. A host is reported every 250 ms at most, as long as attempts
+	// fail. A member that goes on reporting after Down keeps the fleet from forgetting the outage.
 	Failing
 
 	// Working says that a request to Host succeeded, after Failing or after Down.
@@ -72,13 +71,13 @@ const (
 	Members Kind = iota + 64
 
 	// Down says that Host has been down for the fleet for Wait: several members fail, and
-	// none has told of a success. Below 2 s counts as 2 s. Then the host is down for the member, too, until Up, or until a
-	// request of its own succeeds, of which it tells by Working. If its own requests have not failed, the next
-	// that waits finds out at once. So members that cannot reach a host never stop a member that can.
+	// none has told of a success. The members share the probes, until Up or until a request of their
+	// own succeeds. A member whose own requests have not failed probes with its next request, and tells
+	// Working. So members that cannot reach a host never stop a member that can.
 	Down
 
-	// Up says that Host works again. If it is down for the member, the next request that waits probes it after
-	// a random part of Wait.
+	// Up says that Host works again. A member for which it is down probes after a random part of Wait,
+	// which counts as 5 s at most.
 	Up
 
 	// Tokens answers AskTokens. Amount of Unit may be used, by this member alone: the first

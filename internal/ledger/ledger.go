@@ -18,11 +18,9 @@
 // A success of any member withdraws all reports. So members that cannot reach a host for
 // reasons of their own count only while nobody else uses the host.
 //
-// The host is down since the latest of the times at which the rows began. If a request of a
-// member succeeded that was sent later, the member does not obey, and says that the host
-// works. Since rows count from an age of 2 s, a member that has a success every second is
-// never stopped. Later means two round trips, but from 100 ms to 1 s. A host that froze may
-// have lost requests that were sent a little before the last that it answered.
+// The host is down since the latest of the times at which the rows began. The members share its
+// probes then. A member whose own requests have not failed obeys with all but its next request, and its
+// success ends the outage. So it is held up for the time of one response.
 //
 // The first success that a member reports ends the outage. Two outages begin 10 s apart or more. So the
 // members that fail cannot stop the idle members again and again, if another member has

@@ -55,9 +55,9 @@ func (g *Registry) Hear(m fleetmsg.Message) {
 	case fleetmsg.Quota:
 		g.hearQuota(s, rule, m, now)
 	case fleetmsg.Down:
-		s.Machines().Line.Hear(func(o *outage.Outage) { o.Begin(now, now.Add(-m.Wait)) })
+		s.Machines().Line.Hear(func(o *outage.Outage) { o.Begin(now, now.Add(-max(m.Wait, 0))) })
 	case fleetmsg.Up:
-		at := now.Add(time.Duration(rand.Float64() * float64(m.Wait)))
+		at := now.Add(time.Duration(rand.Float64() * float64(min(m.Wait, outage.LongestGap))))
 		s.Machines().Line.Hear(func(o *outage.Outage) { o.Return(at) })
 	case fleetmsg.Tokens:
 		if !rule.RateLimit || m.Unit != rule.RateUnit() {

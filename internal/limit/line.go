@@ -12,6 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -126,8 +127,14 @@ func (r *Request) tellFailing() {
 	if r.Registry.Fleet == nil {
 		return
 	}
-	if s := r.State.Machines().Line.State(); s.Down && s.Failures > 0 {
-		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: r.State.Name(), Failures: s.Failures, Wait: r.Registry.Now().Sub(s.Since)})
+	m, now := fleetmsg.Message{Kind: fleetmsg.Failing, Host: r.State.Name()}, r.Registry.Now()
+	r.State.Machines().Line.Hear(func(o *outage.Outage) {
+		var since instant.Instant
+		m.Failures, since = o.Report(now)
+		m.Wait = now.Sub(since)
+	})
+	if m.Failures > 0 {
+		r.Registry.Fleet.Tell(m)
 	}
 }
 

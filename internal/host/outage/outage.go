@@ -19,8 +19,12 @@ const (
 	LongestGap = 5 * time.Second
 
 	// A request that waits sees a probe in each quarter of its time, so that none gives up beside a host that is back, however
-	// large the fleet and however short the schedule.
+	// large the fleet and however short the schedule. If none waits, the members of a fleet share the probes within so many of
+	// the longest gaps.
 	quarters = 4
+
+	// A fleet is told of the failures every reportEvery at most, so that Redis bears a thousand members that fail.
+	reportEvery = 250 * time.Millisecond
 )
 
 // An Outage is the failures of a host since its last success, and the outage that comes of them. Its owner guards it with
@@ -36,6 +40,7 @@ type Outage struct {
 	last     instant.Instant // while down: when an attempt failed last, or a probe went
 	gap      time.Duration   // while down: from then to the next probe
 	ended    instant.Instant // when the last outage ended
+	told     instant.Instant // when the fleet was told of the failures last
 }
 
 // Failed notes the failure of an attempt that began at a time, and reports whether an outage begins. wait is how long the
@@ -74,7 +79,7 @@ func (o *Outage) Ended() instant.Instant { return o.ended }
 func (o *Outage) NextProbe(patience time.Duration, members int) instant.Instant {
 	gap := o.gap
 	if o.shared {
-		gap *= time.Duration(members)
+		gap = min(gap*time.Duration(members), quarters*LongestGap)
 	}
 	return instant.After(o.last, min(gap, patience/quarters))
 }
@@ -84,8 +89,18 @@ func (o *Outage) Probe(now instant.Instant) {
 	o.last, o.gap = now, min(max(2*o.gap, leastTime), LongestGap)
 }
 
+// Report returns the failures in a row and when the first of them began, if the fleet has to hear of them now. It hears of an
+// outage, and of its failures as long as it lasts. Otherwise Report returns 0.
+func (o *Outage) Report(now instant.Instant) (failures int, since instant.Instant) {
+	if !o.down || o.failures == 0 || o.told != 0 && now.Sub(o.told) < reportEvery {
+		return 0, 0
+	}
+	o.told = now
+	return o.failures, o.since
+}
+
 // Begin is told that the host has been down for the fleet since a time. A member whose own requests have not failed may find
-// out at once.
+// out at once: the others may fail for reasons of their own.
 func (o *Outage) Begin(now, since instant.Instant) {
 	if o.shared = true; !o.down {
 		o.down, o.last, o.gap = true, now, leastTime
