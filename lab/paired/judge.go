@@ -4,6 +4,7 @@ package paired
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -481,59 +482,88 @@ func (j *judgement) extras(c *call) {
 	}
 }
 
-// budget checks the documented bound of retries in every window. A retry after a wait that the server
-// named counts when it is sent, and any other when the attempt before it has ended.
+// budget checks the documented bound of retries in every window. Retries do not count if ten attempts in a row had failed between
+// the end of the attempt before them and their arrival: they are probes of a host that is down, or come back after that.
 func (j *judgement) budget() {
-	type event struct {
-		at    time.Duration
-		extra bool
-	}
 	rule := j.kind.rule.RetryBudget
-	burst := rule.Burst
-	if burst == 0 {
-		burst = 10 * rule.MinPerSecond
-	}
 	for _, h := range j.plan.hosts {
 		if h.bad != sound {
 			continue // retries arrive when another address has been dialled, all at once
 		}
 		late := rule.MinPerSecond * (h.dial + h.lookup).Seconds() // what is earned from the departure of a retry to its arrival
-		var events []event
+		var requests, paid []time.Duration
+		var takes [][2]time.Duration // from the end of the attempt before to the arrival
+		var ends []*arrival
+		for _, a := range j.r.arrivals {
+			if a.call.route.host == h {
+				ends = append(ends, a)
+			}
+		}
+		slices.SortStableFunc(ends, func(a, b *arrival) int { return cmp.Compare(a.ended(), b.ended()) })
 		for _, c := range j.plan.calls {
 			if c.route.host != h {
 				continue
 			}
-			events = append(events, event{j.r.outcomes[c.id].began, false})
+			requests = append(requests, j.r.outcomes[c.id].began)
 			all := j.of[c.id]
 			for i, a := range all {
-				if i > 0 && !a.rest && !resent(all[i-1], a) {
-					at := a.at
-					if before := all[i-1]; before.wait == 0 {
-						at = min(at, before.left, before.failed, before.over)
-					}
-					events = append(events, event{at, true})
+				if i == 0 || a.rest || resent(all[i-1], a) {
+					continue
+				}
+				if a.good() {
+					paid = append(paid, a.over)
+				}
+				if from := min(a.at, all[i-1].ended()); !wasDown(ends, from, a.at) {
+					takes = append(takes, [2]time.Duration{from, a.at})
 				}
 			}
 		}
-		slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
-		// The window with the most retries beyond its share ends at some retry, and begins at one.
-		sum, last, begin := 0.0, time.Duration(0), time.Duration(0)
-		for _, e := range events {
-			sum -= rule.MinPerSecond * (e.at - last).Seconds()
-			last = e.at
-			if !e.extra {
-				sum -= rule.Ratio
-				continue
-			}
-			if sum <= 0 {
-				sum, begin = 0, e.at
-			}
-			if sum++; sum > burst+late+2.001 {
-				j.violate(asked, nil, false, "more retries than the budget has", "from %v to %v there are %.1f more retries than the budget has at %s", begin, e.at, sum-burst, h.name)
-				break
+		slices.Sort(requests)
+		slices.Sort(paid)
+		slices.SortFunc(takes, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
+		count := func(all []time.Duration, from, to time.Duration) float64 {
+			first, _ := slices.BinarySearch(all, from)
+			last, _ := slices.BinarySearch(all, to+1)
+			return float64(last - first)
+		}
+		for i := range takes {
+			from, to := takes[i][0], takes[i][1]
+			for n := i; n < len(takes); n++ {
+				to = max(to, takes[n][1])
+				most := rule.Ratio*count(requests, from, to) + 3*count(paid, from, to) + rule.MinPerSecond*(to-from).Seconds() + max(10*rule.MinPerSecond, 1)
+				if float64(n-i+1) > most+late+2.001 {
+					j.violate(asked, nil, false, "more retries than the budget has", "from %v to %v there are %d retries at %s, and the budget has %.1f", from, to, n-i+1, h.name, most)
+					return
+				}
 			}
 		}
 	}
+}
+
+// ended returns when an attempt was over for its client.
+func (a *arrival) ended() time.Duration { return min(a.left, a.failed, a.over) }
+
+// good reports whether the server has answered an arrival well.
+func (a *arrival) good() bool { return a.over <= min(a.left, a.failed) && !retried(a.status, a.wait > 0) }
+
+// wasDown reports whether ten attempts in a row had failed at some time between two times. ends are the attempts in the order of
+// their ends.
+func wasDown(ends []*arrival, from, to time.Duration) bool {
+	row := 0
+	for _, a := range ends {
+		switch {
+		case a.ended() > to:
+			return row >= 10
+		case !a.good():
+			row++
+		case a.ended() < from:
+			row = 0
+		}
+		if row >= 10 && a.ended() >= from {
+			return true
+		}
+	}
+	return row >= 10
 }
 
 // resent reports whether net/http itself has sent a request again, which no budget knows.

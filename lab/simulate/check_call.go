@@ -291,7 +291,7 @@ func (c *call) checkError() {
 func refusedByLimit(e *transport.Error) bool {
 	switch e.Reason {
 	case transport.ReasonDeadline, transport.ReasonMaxElapsedTime, transport.ReasonThrottled, transport.ReasonQuota, transport.ReasonRateLimit,
-		transport.ReasonConcurrency, transport.ReasonCircuitOpen:
+		transport.ReasonConcurrency, transport.ReasonCircuitOpen, transport.ReasonRetryBudget:
 		return true
 	}
 	return false

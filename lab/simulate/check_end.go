@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -136,18 +137,22 @@ func (s *attempt) needed() time.Duration {
 	return until
 }
 
-// checkBudget checks that retries and hedges keep to the budget in every window
-// of time. A retry counts when it is taken, before its wait, or at the end of a wait that the
-// server named. Without a Trace that time is unknown, so only the windows from the beginning are
-// checked.
+// checkBudget checks that retries and hedges keep to the budget in every window of time. A retry takes its
+// token between its due time and its beginning. Without a Trace its due time is unknown, so only the windows
+// from the beginning are checked. Two kinds do not count: probes of a host that is down, and those who come back after that.
 func (w *world) checkBudget(h *host, member int) {
 	rule := h.rule.Or(policy.Defaults())
-	b := budgetOf(rule.RetryBudget)
-	if rule.RetryBudget.Enabled == policy.Off || b.Ratio < 0 && b.MinPerSecond < 0 {
+	b := rule.RetryBudget
+	if b.Enabled == policy.Off || b.Ratio < 0 && b.MinPerSecond < 0 {
 		return
 	}
-	b.Ratio, b.MinPerSecond = max(b.Ratio, 0), max(b.MinPerSecond, 0)
-	var requests, attempts []time.Duration
+	for _, m := range w.said {
+		if m.heard && m.member == member && m.Kind == fleetmsg.Down && m.Host == h.origin {
+			return // others know when the host is down
+		}
+	}
+	b = budgetOf(b)
+	var requests, attempts, paid []time.Duration
 	var takes []span
 	for _, c := range w.calls {
 		if c.plan.member != member || c.plan.host != h.id {
@@ -156,21 +161,28 @@ func (w *world) checkBudget(h *host, member int) {
 		requests = append(requests, c.plan.at)
 		takes = append(takes, c.takenAt()...)
 		for _, s := range c.attempts {
+			if s.number > 1 && s.ended < never && s.err == nil && s.status < 500 {
+				paid = append(paid, s.ended)
+			}
 			switch {
 			case s.began > c.returned: // a reconnect
 				requests = append(requests, s.began)
-			case s.number > 1:
+			case s.number > 1 && !s.isProbe():
 				attempts = append(attempts, s.began)
 			}
 		}
 	}
 	slices.Sort(requests)
+	slices.Sort(paid)
 	slices.SortFunc(takes, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	slices.Sort(attempts)
+	count := func(all []time.Duration, from, to time.Duration) float64 {
+		first, _ := slices.BinarySearch(all, from)
+		last, _ := slices.BinarySearch(all, to+1)
+		return float64(last - first)
+	}
 	within := func(from, to time.Duration) float64 {
-		first, _ := slices.BinarySearch(requests, from)
-		last, _ := slices.BinarySearch(requests, to+1)
-		return b.Ratio*float64(last-first) + b.MinPerSecond*(to-from).Seconds() + b.Burst + 1e-6
+		return b.Ratio*count(requests, from, to) + 3*count(paid, from, to) + b.MinPerSecond*(to-from).Seconds() + max(10*b.MinPerSecond, 1) + 1e-6
 	}
 	for n, at := range attempts {
 		if most := within(0, at); float64(n+1) > most {
@@ -190,27 +202,64 @@ func (w *world) checkBudget(h *host, member int) {
 	}
 }
 
-// takenAt returns the times to which retries and hedges of a call belong in the budget. A retry
-// is decided after the headers, because a Classify may look into the body of the response, and
-// before its event, because the attempt may still read the caller's body.
+// takenAt returns the times in which the retries and hedges of a call take from the budget.
 func (c *call) takenAt() (all []span) {
 	for _, e := range c.events {
 		if e.Offset > 0 || e.Reason != transport.ReasonRetry {
 			continue
 		}
-		if !c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned }) {
-			continue
+		for _, s := range c.attempts {
+			if s.began >= e.at && s.number > e.Number && s.began <= c.returned {
+				if !s.isProbe() {
+					all = append(all, span{min(e.at, c.world.timeOf(e.Start.Add(e.Duration))) + e.Delay, s.began})
+				}
+				break
+			}
 		}
-		at := span{min(e.at, c.world.timeOf(e.Start.Add(e.Duration))), e.at}
-		if e.RetryAfter > 0 {
-			at = span{at.from + e.Delay, at.until + e.Delay}
-		}
-		all = append(all, at)
 	}
-	for _, at := range c.hedged {
-		all = append(all, span{at, at})
+	for _, s := range c.attempts {
+		if slices.Contains(c.hedged, s.began) && !s.isProbe() {
+			all = append(all, span{s.began, s.began})
+		}
 	}
 	return all
+}
+
+// downAfter is how many failures in a row mean that a host is down, for all requests to it or for those with a path or a scope.
+const downAfter = 10
+
+// isProbe reports whether the budget may not count a retry: since its last attempt ended, the host was down, or was
+// down until then.
+func (s *attempt) isProbe() bool {
+	since := time.Duration(0)
+	for _, other := range s.call.attempts {
+		if other.ended <= s.began && other.number < s.number {
+			since = max(since, other.ended)
+		}
+	}
+	var runs [3]int // of failures, by host, path and scope
+	var ends []*attempt
+	for _, other := range s.call.world.attempts {
+		if other.host == s.host && other.call.plan.member == s.call.plan.member && other.ended <= s.began {
+			ends = append(ends, other)
+		}
+	}
+	slices.SortStableFunc(ends, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
+	for _, other := range ends {
+		for i, same := range [...]bool{true, other.call.plan.path == s.call.plan.path, other.call.scope() == s.call.scope()} {
+			switch {
+			case !same:
+			case !other.succeeded():
+				runs[i]++
+			case other.ended < since:
+				runs[i] = 0
+			}
+			if runs[i] >= downAfter && other.ended >= since {
+				return true
+			}
+		}
+	}
+	return slices.Max(runs[:]) >= downAfter
 }
 
 // A who is the requests of a member with a scope.
@@ -301,7 +350,7 @@ func (w *world) checkBack() {
 		}
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
-			if state.Host != h.origin || !state.CircuitOpen || rule.Concurrency.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || w.plan.nested {
+			if state.Host != h.origin || !state.CircuitOpen || rule.Concurrency.FailFast == policy.On || rule.CircuitBreaker.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || w.plan.nested {
 				continue
 			}
 			if rule.MaxRetryAfter < 0 {
@@ -332,13 +381,7 @@ func budgetOf(b policy.RetryBudget) policy.RetryBudget {
 	if b.MinPerSecond == 0 {
 		b.MinPerSecond = 3
 	}
-	if b.Burst == 0 {
-		b.Burst = 10 * b.MinPerSecond
-		if b.MinPerSecond < 0 {
-			b.Burst = 10
-		}
-	}
-	b.Burst = max(b.Burst, 1)
+	b.Ratio, b.MinPerSecond = max(b.Ratio, 0), max(b.MinPerSecond, 0)
 	return b
 }
 

@@ -18,11 +18,14 @@ const (
 	firstAnswer = time.Second // after the first question for tokens, if the fleet said how many members there are
 )
 
-// gated reports whether a rule limits the requests in flight.
+// gated reports whether a rule limits the requests in flight, or holds up first attempts while the host is down.
 func gated(rule policy.Rule) bool {
 	c := rule.Concurrency
-	return c.Enabled != policy.Off && c.Max > 0
+	return c.Enabled != policy.Off && c.Max > 0 || breaks(rule)
 }
+
+// breaks reports whether a rule has a circuit breaker.
+func breaks(rule policy.Rule) bool { return rule.CircuitBreaker.Enabled == policy.On }
 
 // waitsForFleet returns how long a request waits for answers.
 func waitsForFleet(rule policy.Rule) (wait time.Duration) {

@@ -9,21 +9,26 @@ import (
 )
 
 // longestIdle is for how long a concurrency limit may hold a request back although its host has nothing
-// to do. A slot that was lost comes back within a second, and the next probe goes half a
-// second after a probe that failed.
+// to do. A slot that was lost comes back within a second.
 const longestIdle = 1500 * time.Millisecond
 
-// fleetIdle is the same in a fleet, whose members probe a host that is down less often.
-const fleetIdle = 45 * time.Second
+// breakerIdle is the same with a circuit breaker, which lets a probe go every 5 s, and fleetIdle in a fleet, whose members share the probes.
+const (
+	breakerIdle = 5*time.Second + longestIdle
+	fleetIdle   = 20*time.Second + longestIdle
+)
 
 // checkIdle checks that no request waits at the limiter while its host has nothing to do. It
 // judges only hosts at which nothing else makes a first attempt wait.
 func (w *world) checkIdle(h *host) {
 	rule := h.rule.Or(policy.Defaults())
-	if !gated(rule) || rule.Concurrency.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || len(w.plan.updates) > 0 {
+	if !gated(rule) || rule.Concurrency.FailFast == policy.On || rule.CircuitBreaker.FailFast == policy.On || rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On || len(w.plan.updates) > 0 {
 		return
 	}
 	longest := longestIdle
+	if breaks(rule) {
+		longest = breakerIdle
+	}
 	if w.plan.fleet != nil {
 		longest = fleetIdle
 	}

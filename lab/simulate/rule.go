@@ -75,9 +75,9 @@ func newBudget(d dice.Dice) policy.RetryBudget {
 	case 0:
 		return policy.RetryBudget{Enabled: policy.Off}
 	case 1:
-		return policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5, Burst: 2}
+		return policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.2}
 	case 2:
-		return policy.RetryBudget{Ratio: -1, MinPerSecond: 1, Burst: 5}
+		return policy.RetryBudget{Ratio: -1, MinPerSecond: 0.5}
 	}
 	return policy.RetryBudget{}
 }
@@ -92,6 +92,9 @@ func drawLimits(d dice.Dice, r *policy.Rule) {
 	}
 	if d.Chance(35) {
 		r.Concurrency = policy.Concurrency{FailFast: dice.One[policy.Switch](d, 0, 0, policy.On), Max: 1 + d.IntN(15)}
+	}
+	if d.Chance(25) {
+		r.CircuitBreaker = policy.CircuitBreaker{Enabled: policy.On, FailFast: dice.One[policy.Switch](d, 0, 0, policy.On)}
 	}
 }
 

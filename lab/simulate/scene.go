@@ -98,18 +98,18 @@ func newScene(d dice.Dice, f *fleetPlan) *scene {
 func (s *scene) rule(d dice.Dice) policy.Rule {
 	switch s.kind {
 	case peace:
-		return policy.Rule{QuotaPacing: policy.On, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100, FailFast: dice.One[policy.Switch](d, policy.Off, policy.On)}}
+		return policy.Rule{QuotaPacing: policy.On, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100, FailFast: dice.One[policy.Switch](d, policy.Off, policy.On)}}
 	case plenty:
 		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: 10000}}
 	case rated:
 		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: s.perSecond, Burst: s.burst}}
 	case blackout:
-		return policy.Rule{Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterFull}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}
+		return policy.Rule{Backoff: backoff.Exponential{Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: backoff.JitterFull}, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}
 	}
 	if s.kind == refusedAll {
 		return policy.Rule{ShareRetryAfter: policy.On}
 	} else if d.Chance(50) {
-		return policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 50 * len(s.fleet.members)}}
+		return policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}
 	}
 	return policy.Rule{}
 }
