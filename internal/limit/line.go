@@ -32,7 +32,7 @@ func (p *Permit) TryLine(r *Request, place line.Place) bool {
 func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant) *Rejection {
 	p.place, p.since, r.latest = &place, r.Registry.Now(), latest
 	if r.latest <= p.since {
-		return &Rejection{Why: WhyOverdue, Limit: r.lineLimit()}
+		return &Rejection{Why: WhyOverdue, Limit: LimitLine}
 	}
 	sum, known := &p.Queued.Line, r.State.Machines().Line.State()
 	if known.Down || place.Failed < known.Ended {
@@ -54,14 +54,6 @@ func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant)
 		p.review(r, nil)
 	}
 	return no
-}
-
-// lineLimit returns the limit of a request whose time in the line is over.
-func (r *Request) lineLimit() string {
-	if r.Rule.Breaker && r.Down() {
-		return LimitCircuit
-	}
-	return LimitLine
 }
 
 // Down reports whether the host is down.
@@ -129,9 +121,8 @@ func (r *Request) tellFailing() {
 	}
 	m, now := fleetmsg.Message{Kind: fleetmsg.Failing, Host: r.State.Name()}, r.Registry.Now()
 	r.State.Machines().Line.Hear(func(o *outage.Outage) {
-		var since instant.Instant
-		m.Failures, since = o.Report(now)
-		m.Wait = now.Sub(since)
+		n, since := o.Report(now)
+		m.Failures, m.Wait = n, now.Sub(since)
 	})
 	if m.Failures > 0 {
 		r.Registry.Fleet.Tell(m)

@@ -2,6 +2,7 @@
 package budget
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -39,12 +40,7 @@ type Config struct {
 
 // Complete returns the config with all its defaults.
 func (c Config) Complete() Config {
-	if c.Ratio == 0 {
-		c.Ratio = 0.2
-	}
-	if c.PerSecond == 0 {
-		c.PerSecond = 3
-	}
+	c.Ratio, c.PerSecond = cmp.Or(c.Ratio, 0.2), cmp.Or(c.PerSecond, 3)
 	return c
 }
 

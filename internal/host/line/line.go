@@ -3,6 +3,7 @@
 package line
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -69,10 +70,7 @@ type Line struct {
 func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) queue.Answer {
 	l.mu.Lock()
 	l.budget.Settle(now, l.waiting > 0, &c.Budget)
-	s := p.in
-	if s == nil {
-		s = l.scopeOf(p)
-	}
+	s := cmp.Or(p.in, l.scopeOf(p))
 	if at := l.goesAt(now, s, p, w, c); at > now {
 		if w != nil && !w.Waits() {
 			p.in = s
@@ -156,9 +154,6 @@ func (p *Place) Leaves() bool { return p.leaves }
 
 // Over notes that the attempt of a place is over, or does not go. Only the first call counts.
 func (l *Line) Over(p *Place) {
-	if p.in == nil {
-		return
-	}
 	l.mu.Lock()
 	var next *queue.Waiter
 	if p.leaves {
