@@ -544,7 +544,9 @@ func (j *judgement) budget() {
 func (a *arrival) ended() time.Duration { return min(a.left, a.failed, a.over) }
 
 // good reports whether the server has answered an arrival well.
-func (a *arrival) good() bool { return a.over <= min(a.left, a.failed) && !retried(a.status, a.wait > 0) }
+func (a *arrival) good() bool {
+	return a.over <= min(a.left, a.failed) && !retried(a.status, a.wait > 0)
+}
 
 // wasDown reports whether ten attempts in a row had failed at some time between two times. ends are the attempts in the order of
 // their ends.
