@@ -40,9 +40,6 @@ type memFleet struct {
 	calls   int  // of Tell
 	away    bool // nobody is told anything but how many members there are
 	unmet   bool // nor that
-	probes  int  // granted and not ended
-	prober  int64
-	most    int // the most of them at a time
 }
 
 func newMemFleet(delay time.Duration) *memFleet {

@@ -134,7 +134,7 @@ const (
 func SingleUse(r *http.Request) bool {
 	h := r.Header
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "oauth_nonce=") ||
-		len(h["Dpop"])+len(h["DPoP"])+len(h["X-Wsse"])+len(h["X-WSSE"]) > 0 {
+		slices.ContainsFunc([]string{"Dpop", "DPoP", "X-Wsse", "X-WSSE"}, func(name string) bool { return len(h[name]) > 0 }) {
 		return true
 	}
 	if auth := h["Authorization"]; len(auth) > 0 {
