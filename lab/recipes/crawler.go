@@ -20,10 +20,11 @@ func crawler(log *slog.Logger) transport.Config {
 			AttemptTimeout:  20 * time.Second, // until the headers
 			StallTimeout:    20 * time.Second,
 			MaxElapsedTime:  time.Minute,
-			ShareRetryAfter: policy.On,                                       // a site counts all requests of the crawler
-			MaxRetryAfter:   time.Hour,                                       // a page with a nearer deadline fails at once
-			RateLimit:       policy.RateLimit{PerSecond: 1, Burst: 1},        // for each host
-			Concurrency:     policy.Concurrency{FailFast: policy.On, Max: 4}, // a host that is down costs no time
+			ShareRetryAfter: policy.On,                                // a site counts all requests of the crawler
+			MaxRetryAfter:   time.Hour,                                // a page with a nearer deadline fails at once
+			RateLimit:       policy.RateLimit{PerSecond: 1, Burst: 1}, // for each host
+			Concurrency:     policy.Concurrency{FailFast: policy.On, Max: 4},
+			CircuitBreaker:  policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, // a host that is down costs no time
 		},
 	}
 }

@@ -25,7 +25,7 @@ func worker(f transport.Fleet, log *slog.Logger) transport.Config {
 	rule := policy.Rule{
 		AttemptTimeout:  10 * time.Second,
 		ShareRetryAfter: policy.On,                                 // all wait as one of them was told
-		Concurrency:     policy.Concurrency{Max: 20},               // all learn that the host is down
+		CircuitBreaker:  policy.CircuitBreaker{Enabled: policy.On}, // all learn that the host is down
 		QuotaPacing:     policy.On,                                 // all know what is left of a quota
 		RateLimit:       policy.RateLimit{PerSecond: 10, Burst: 2}, // of all together
 	}.Or(profile.API())

@@ -22,8 +22,8 @@ func webhooks(log *slog.Logger) transport.Config {
 			Idempotent:     func(*http.Request) bool { return true }, // a receiver knows an event by its Webhook-Id
 			ConnectTimeout: 5 * time.Second,
 			AttemptTimeout: 10 * time.Second,
-			MaxAttempts:    3,                                                // a queue of your own tries again later
-			Concurrency:    policy.Concurrency{Max: 10, FailFast: policy.On}, // nothing waits for a host that is down
+			MaxAttempts:    3,                                                              // a queue of your own tries again later
+			CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, // nothing waits for a host that is down
 		},
 	}
 }
