@@ -397,8 +397,10 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 			told += wait + time.Second
 		}
 	}
-	for _, wait := range j.kind.waits {
-		all += wait + try
+	for i, wait := range j.kind.waits {
+		if all += wait + try; i == len(j.kind.waits)-1 {
+			all += wait // the last attempt may wait once more in the line of its host
+		}
 	}
 	reading := time.Duration(0) // of a slow reader, whose deadline passes meanwhile
 	if c.reads == readsSlowly {
@@ -505,10 +507,14 @@ func (j *judgement) budget() {
 				continue
 			}
 			requests = append(requests, j.r.outcomes[c.id].began)
-			all := j.of[c.id]
+			all, n := j.of[c.id], 1
 			for i, a := range all {
 				if i == 0 || a.rest || resent(all[i-1], a) {
 					continue
+				}
+				if n++; n > j.kind.rule.MaxAttempts {
+					j.violate(asked, c, false, "more attempts than the rule allows", "attempt %d of %d at %v", n, j.kind.rule.MaxAttempts, a.at)
+					break
 				}
 				if a.good() {
 					paid = append(paid, a.over)
@@ -570,15 +576,11 @@ func wasDown(ends []*arrival, from, to time.Duration) bool {
 
 // resent reports whether net/http itself has sent a request again, which no budget knows.
 func resent(before, a *arrival) bool {
-	least := 5 * time.Millisecond
 	switch before.fate {
-	case resets, closes, refuses:
-	case goesAway:
-		least += a.site.host.dial + a.site.host.lookup // over another connection
-	default:
-		return false
+	case resets, closes, refuses, goesAway:
+		return a.at-before.failed < 5*time.Millisecond+a.site.host.dial+a.site.host.lookup // it may go over another connection
 	}
-	return a.at-before.failed < least
+	return false
 }
 
 // useful checks that the servers' work is not wasted.
