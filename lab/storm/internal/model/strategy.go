@@ -44,6 +44,12 @@ func (s Strategy) Processes(sc Scenario) int {
 // Coordinated reports whether all clients know of each other's failures.
 func (s Strategy) Coordinated() bool { return s.Shared || s.Fleet.Probe }
 
+// The limits of the clients that share a Transport.
+var (
+	breaker = policy.CircuitBreaker{Enabled: policy.On}
+	most    = policy.Concurrency{Enabled: policy.On, Max: 100}
+)
+
 // Strategies returns the strategies that are compared. An attempt ends after the
 // timeout of the scenario. The first strategies have no limit besides their
 // back-off and do not give up before the end of the run. Those of aplomb are the
@@ -67,21 +73,24 @@ func Strategies(timeout time.Duration) []Strategy {
 			Words: "waits 1, 2, 4 to 32 s, plus up to 1 s at random, and never gives up"},
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
 			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
-		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}},
-			Words: "aplomb's default with the concurrency limit, in one Transport that all clients share"},
+		{Key: "shared", Name: "aplomb, circuit breaker", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout, CircuitBreaker: breaker},
+			Words: "aplomb's default with the circuit breaker, in one Transport that all clients share"},
+		{Key: "max", Name: "aplomb, Max", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout, Concurrency: most},
+			Words: "the same with a concurrency limit of 100 instead of the circuit breaker"},
+		{Key: "both", Name: "aplomb, breaker and Max", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout, CircuitBreaker: breaker, Concurrency: most},
+			Words: "the same with both"},
 	}
 }
 
 // Fleets returns the strategies of many processes. They differ in the parts that the
 // processes share.
 func Fleets(timeout time.Duration) []Strategy {
-	rule := policy.Rule{AttemptTimeout: timeout, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}
+	rule := policy.Rule{AttemptTimeout: timeout, CircuitBreaker: breaker}
 	return []Strategy{
 		{Key: "alone", Name: "nothing shared", Rule: rule,
-			Words: "aplomb with the concurrency limit, a Transport for each process"},
+			Words: "aplomb with the circuit breaker, a Transport for each process"},
 		{Key: "probe", Name: "probe", Rule: rule, Fleet: Fleet{Probe: true},
-			Words: "the processes share that the server is down, send one probe at a time for all, and divide the first limit"},
+			Words: "the processes share that the server is down, and the probes"},
 		{Key: "fleet", Name: "probe and spread return", Rule: rule, Fleet: Fleet{Probe: true, Spread: true},
 			Words: "they share all that, and return one after the other"},
 		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,
