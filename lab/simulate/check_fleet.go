@@ -151,7 +151,11 @@ func (w *world) checkPeace(h *host) {
 	w.checkWaits(h, Asked, func(*call) time.Duration { return 0 })
 }
 
-// checkPlenty checks that a request waits for an answer for a moment only.
+// plentyPerSecond is a rate per second that is far away.
+const plentyPerSecond = 10_000
+
+// checkPlenty checks that a request waits for an answer for a moment only. Without an answer the first token of a member comes at a
+// random time, in which the rate has one for each member.
 func (w *world) checkPlenty(h *host) {
 	if w.plan.fleet.lied() {
 		return
@@ -163,7 +167,7 @@ func (w *world) checkPlenty(h *host) {
 		}
 	}
 	w.checkWaits(h, Answered, func(c *call) time.Duration {
-		return tokenAnswer + max(0, first[c.plan.member]+firstAnswer-c.plan.at) // without an answer there is no burst
+		return tokenAnswer + time.Duration(len(w.plan.fleet.members))*time.Second/plentyPerSecond + max(0, first[c.plan.member]+firstAnswer-c.plan.at) // without an answer there is no burst
 	})
 }
 

@@ -100,7 +100,7 @@ func (s *scene) rule(d dice.Dice) policy.Rule {
 	case peace:
 		return policy.Rule{QuotaPacing: policy.On, CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100, FailFast: dice.One[policy.Switch](d, policy.Off, policy.On)}}
 	case plenty:
-		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: 10000}}
+		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: plentyPerSecond}}
 	case rated:
 		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: s.perSecond, Burst: s.burst}}
 	case blackout:
