@@ -104,7 +104,8 @@ func (c *call) hedgeDelay() time.Duration {
 func (r *race) launch() {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
-	if r.first.state != underWay || r.Ctx.Err() != nil || !r.permit.TryLine(&r.Request, line.Place{Sent: 1, Scope: r.LineScope(http.StatusOK)}) {
+	last := line.Place{Sent: 2, Failed: r.Registry.Now(), Scope: r.LineScope(http.StatusOK)} // behind all who wait
+	if r.first.state != underWay || r.Ctx.Err() != nil || !r.permit.TryLine(&r.Request, last) {
 		return
 	}
 	defer r.permit.Cancel(&r.Request) // what the attempt does not take over, also if GetBody panics

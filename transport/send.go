@@ -88,10 +88,9 @@ func (x *retrier) send() {
 		if a.trial != nil && a.out != nil {
 			a.Pool = a.out.Over()
 		}
-		x.last, x.told = a.Outcome, a.told
+		x.last, x.told, x.permit = a.Outcome, a.told, a.permit
 	}()
 	a.fly()
-	x.permit = a.permit
 }
 
 // newAttempt makes a the next attempt, whose outcome will be at hand.

@@ -31,10 +31,14 @@ func (p *Permit) TryLine(r *Request, place line.Place) bool {
 // AwaitLine waits in the line of the host, until a time at the latest.
 func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant) *Rejection {
 	p.place, p.since, r.latest = &place, r.Registry.Now(), latest
-	if r.latest <= p.since {
+	sum, known := &p.Queued.Line, r.State.Machines().Line.State()
+	switch {
+	case r.latest > p.since:
+	case known.Down && r.Rule.Breaker:
+		return &Rejection{Why: WhyOverdue, Limit: LimitCircuit}
+	default:
 		return &Rejection{Why: WhyOverdue, Limit: LimitLine}
 	}
-	sum, known := &p.Queued.Line, r.State.Machines().Line.State()
 	if known.Down || place.Failed < known.Ended {
 		sum = &p.Queued.Outage
 	}
@@ -73,7 +77,8 @@ func (r *Request) LineScope(status int) uint64 {
 
 // lineConfig returns the settings of the line. In a fleet each member has its part of the budget.
 func (r *Request) lineConfig() line.Config {
-	c := line.Config{Budget: r.Rule.Settings.Budget, Breaker: r.Rule.Breaker, FailFast: r.Rule.FailsFast(), Members: 1}
+	rule := r.State.Resolved.Load() // an Update may have changed it since
+	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Members: 1}
 	c.Budget.Requests = r.State.Requests()
 	if r.Registry.Fleet != nil {
 		c.Members = r.Registry.members()

@@ -63,7 +63,8 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		// comes meanwhile and asks as well.
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
 	}
-	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate or for a slot
+	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
+		s.Machines().Line.WakeFirst()
 		limiter, limit := s.Machines().Made()
 		if limiter != nil {
 			limiter.WakeFirst()

@@ -176,7 +176,7 @@ func (r *Request) mayNotWait(limit string, a *queue.Answer) bool {
 	case LimitConcurrency:
 		return r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
 	case LimitLine:
-		return r.Rule.FailsFast() && a.Down
+		return a.Down && r.State.Resolved.Load().FailsFast() // an Update may have turned it on
 	}
 	return false
 }

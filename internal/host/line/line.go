@@ -25,7 +25,10 @@ type Config struct {
 
 // passes reports whether the line does not concern a request.
 func (c *Config) passes(s *scope, p *Place) bool {
-	return c.Budget.Off() && !c.Breaker || p.Sent == 0 && c.FailFast && !s.Down()
+	if !c.Breaker {
+		return p.Sent == 0 || c.Budget.Off() // a first attempt is here if an Update has turned the breaker off
+	}
+	return p.Sent == 0 && c.FailFast && !s.Down()
 }
 
 // A Place is a request that asks for its next attempt. The owner fills in the first fields, and keeps the Place until the attempt
@@ -148,6 +151,19 @@ func (l *Line) Leave(p *Place, w *queue.Waiter) {
 
 // Token returns the token that the attempt has taken. While nothing is sent for it, it can be given back.
 func (p *Place) Token() budget.Token { return p.token }
+
+// WakeFirst wakes who is next, because the settings have changed.
+func (l *Line) WakeFirst() {
+	l.mu.Lock()
+	next := []*queue.Waiter{l.host.first()}
+	for _, s := range l.scopes {
+		next = append(next, s.first())
+	}
+	l.mu.Unlock()
+	for _, w := range next {
+		w.Wake()
+	}
+}
 
 // Leaves reports whether the attempt has left a line and is under way, so that Over has to be told.
 func (p *Place) Leaves() bool { return p.leaves }
