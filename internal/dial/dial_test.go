@@ -153,7 +153,9 @@ func TestAddressesThatAreFarAway(t *testing.T) {
 					}
 					all.Wait()
 					if dead == 0 && far < time.Second {
+						w.mu.Lock()
 						assert.LessOrEqual(t, len(w.dialed), 12, "%v, together %v", far, together)
+						w.mu.Unlock()
 					}
 				})
 			}

@@ -555,8 +555,8 @@ func removed(t *testing.T, s *site) {
 	began := time.Now()
 	var all sync.WaitGroup
 	for range 3 {
+		r, p := s.request(t, 0), new(Permit)
 		all.Go(func() {
-			r, p := s.request(t, 0), new(Permit)
 			assert.Nil(t, p.Acquire(r, 0))
 			p.Cancel(r)
 		})
