@@ -32,12 +32,12 @@ func (p *Permit) TryLine(r *Request, place line.Place) bool {
 func (p *Permit) AwaitLine(r *Request, place line.Place, latest instant.Instant) *Rejection {
 	p.place, p.since, r.latest = &place, r.Registry.Now(), latest
 	sum, known := &p.Queued.Line, r.State.Machines().Line.State()
-	switch {
-	case r.latest > p.since:
-	case known.Down && r.Rule.Breaker:
-		return &Rejection{Why: WhyOverdue, Limit: LimitCircuit}
-	default:
-		return &Rejection{Why: WhyOverdue, Limit: LimitLine}
+	at := LimitLine
+	if known.Down && r.Rule.Breaker {
+		at = LimitCircuit
+	}
+	if r.latest <= p.since {
+		return &Rejection{Why: WhyOverdue, Limit: at}
 	}
 	if known.Down || place.Failed < known.Ended {
 		sum = &p.Queued.Outage
@@ -140,6 +140,3 @@ func (p *Permit) Over(r *Request) {
 		r.State.Machines().Line.Over(p.place)
 	}
 }
-
-// FailsFast reports whether a request fails while the host is down.
-func (r *Request) FailsFast() bool { return r.Rule.FailsFast() && r.Down() }

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/redact"
@@ -64,7 +65,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
 	}
 	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
-		s.Machines().Line.WakeFirst()
+		s.Machines().Line.Hear(func(*outage.Outage) {})
 		limiter, limit := s.Machines().Made()
 		if limiter != nil {
 			limiter.WakeFirst()

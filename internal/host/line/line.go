@@ -152,19 +152,6 @@ func (l *Line) Leave(p *Place, w *queue.Waiter) {
 // Token returns the token that the attempt has taken. While nothing is sent for it, it can be given back.
 func (p *Place) Token() budget.Token { return p.token }
 
-// WakeFirst wakes who is next, because the settings have changed.
-func (l *Line) WakeFirst() {
-	l.mu.Lock()
-	next := []*queue.Waiter{l.host.first()}
-	for _, s := range l.scopes {
-		next = append(next, s.first())
-	}
-	l.mu.Unlock()
-	for _, w := range next {
-		w.Wake()
-	}
-}
-
 // Leaves reports whether the attempt has left a line and is under way, so that Over has to be told.
 func (p *Place) Leaves() bool { return p.leaves }
 
@@ -208,7 +195,7 @@ func (l *Line) Succeeded(now instant.Instant, v Success) (ends bool) {
 	for i, key := range v.Scopes {
 		if s := l.scopes[key]; s != nil {
 			s.succeeded(now, v)
-			if wake[i+1] = s.first(); !s.waits() && !s.returns(now) {
+			if wake[i+1] = s.first(); !s.waits() && now.Sub(s.Ended()) >= budget.Window { // else more come who were told the same time
 				l.forget(key, s)
 			}
 		}
@@ -277,8 +264,7 @@ func (l *Line) forget(key uint64, s *scope) {
 
 // note notes whether a success changes something. The lock is held.
 func (l *Line) note() {
-	_, failures := l.host.Since()
-	l.some.Store(failures > 0 || l.host.Down() || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
+	l.some.Store(l.host.Down() || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
 }
 
 // A State is a snapshot of a line.

@@ -57,9 +57,7 @@ type scope struct {
 }
 
 // waits reports whether a request waits.
-func (s *scope) waits() bool { return s.length() > 0 }
-
-func (s *scope) length() int { return s.queues[0].Len() + s.queues[1].Len() }
+func (s *scope) waits() bool { return s.first() != nil }
 
 // first returns the waiter that is next, or nil.
 func (s *scope) first() *queue.Waiter { return cmp.Or(s.queues[0].First(), s.queues[1].First()) }
@@ -84,7 +82,7 @@ func (s *scope) join(now instant.Instant, p *Place, w *queue.Waiter) {
 	if s.joined++; s.joined == 1 {
 		s.from = now
 	}
-	s.most = max(s.most, s.length())
+	s.most = max(s.most, s.queues[0].Len()+s.queues[1].Len())
 }
 
 // emptied notes that the line may be empty now.
@@ -104,12 +102,6 @@ func (s *scope) patience(w *queue.Waiter) time.Duration {
 		return instant.Forever
 	}
 	return w.By.Sub(w.From)
-}
-
-// returns reports whether requests may come that failed before the end of the last outage. Those who were told the same time come
-// within a second after it.
-func (s *scope) returns(now instant.Instant) bool {
-	return s.Ended() > 0 && now.Sub(s.Ended()) < budget.Window
 }
 
 // due returns when the pace lets a request go. rate is that of requests.

@@ -131,8 +131,8 @@ func (s *story) check() {
 		scopes = append(scopes, v)
 	}
 	for _, v := range scopes {
-		waiting += v.length()
-		if v.length() == 0 {
+		waiting += v.queues[0].Len() + v.queues[1].Len()
+		if !v.waits() {
 			continue
 		}
 		first := by[v.first()]
@@ -155,7 +155,7 @@ func (s *story) check() {
 	for _, v := range scopes {
 		require.GreaterOrEqual(s, v.away, 0)
 		require.GreaterOrEqual(s, v.window, 0.)
-		if v.length() == 0 {
+		if !v.waits() {
 			require.LessOrEqual(s, v.window, 1., "those who come begin anew")
 		}
 	}
