@@ -161,6 +161,7 @@ func TestContextEndsInLine(t *testing.T) {
 		}},
 		"Request.Cancel": {is: nil, reason: transport.ReasonCanceled, end: func(req *http.Request) (*http.Request, func()) {
 			ch := make(chan struct{})
+			//lint:ignore SA1019 old callers still set Request.Cancel
 			req.Cancel = ch
 			return req, func() { close(ch) }
 		}},
