@@ -18,8 +18,9 @@ const (
 	// is found so late that the first workers take 15 s to come back.
 	LongestGap = 5 * time.Second
 
-	// The first probe comes within a quarter of the time of the first who waits, however short its schedule. The members of a
-	// fleet share the probes within so many of the longest gaps.
+	// A request that waits sees a probe in each quarter of its time, or in a second after the first probe, so that none gives up
+	// beside a host that is back, however large the fleet. If none waits, the members share the probes within so many of the
+	// longest gaps.
 	quarters = 4
 
 	// A fleet is told of the failures every reportEvery at most, so that Redis bears a thousand members that fail.
@@ -80,10 +81,11 @@ func (o *Outage) NextProbe(patience time.Duration, members int) instant.Instant 
 	if o.shared {
 		gap = min(gap*time.Duration(members), quarters*LongestGap)
 	}
-	if o.gap == leastTime { // nobody has probed yet
-		gap = min(gap, patience/quarters)
+	most := patience / quarters
+	if o.gap > leastTime { // somebody has probed already
+		most = max(most, leastTime)
 	}
-	return instant.After(o.last, gap)
+	return instant.After(o.last, min(gap, most))
 }
 
 // Probe notes that a request that waited probes now.

@@ -103,7 +103,7 @@ func down(t *testing.T, since time.Duration) *Outage {
 }
 
 // The gaps between probes begin with a second and double up to five. They count from the last probe and from the last failure
-// of another attempt. The first is a quarter of the patience at most.
+// of another attempt. They are a quarter of the patience at most, and after the first probe a second at least.
 func TestProbes(t *testing.T) {
 	const hour = time.Hour
 	o := down(t, 0)
@@ -115,7 +115,8 @@ func TestProbes(t *testing.T) {
 		if gap == 1 {
 			assert.Equal(t, now.Add(ms), o.NextProbe(4*ms, 1))
 		} else {
-			assert.Equal(t, want, o.NextProbe(4*ms, 1))
+			assert.Equal(t, now.Add(sec), o.NextProbe(4*ms, 1))
+			assert.Equal(t, now.Add(min(gap*sec, 3*sec)), o.NextProbe(12*sec, 1))
 		}
 		assert.Equal(t, want, o.NextProbe(hour, 100), "this member alone knows of it")
 		now = want
