@@ -79,7 +79,7 @@ var rateSetups = map[string]func(terms) doer{
 }
 
 var breakerSetups = map[string]func(terms) doer{
-	"aplomb": aplombWith(policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}),
+	"aplomb": aplombWith(policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}),
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
 		return circuitbreaker.NewBuilder[*http.Response]().
 			HandleIf(func(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }).

@@ -78,7 +78,6 @@ var stricter = []string{
 	"is never asked, because",
 	"contradicts the profile",
 	"is less than",
-	"is more than Max",
 	"would earn no retries at all",
 	"is not the name of a RetryAfter function",
 }
