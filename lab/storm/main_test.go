@@ -156,7 +156,7 @@ func TestCheck(t *testing.T) {
 	}{
 		"all is well":        {1 << 20, 4096, 28232, ""},
 		"nothing is known":   {1 << 20, 0, 0, ""},
-		"few files":          {64, 4096, 28232, "ulimit -n 6700"},
+		"few files":          {64, 4096, 28232, "ulimit -n 8900"},
 		"some files":         {20_000, 4096, 28232, "note: a server may open 20000 files"},
 		"a short queue":      {1 << 20, 10, 28232, "net.core.somaxconn"},
 		"a rather short one": {1 << 20, 512, 28232, "note: the queues"},

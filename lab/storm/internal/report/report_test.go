@@ -93,7 +93,7 @@ func TestTable(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		var b strings.Builder
 		require.NoError(t, Table(&b, storm(), more))
-		for _, want := range append([]string{"aplomb, coordinated", "19,983*", "1,234,567", "0 s"}, columns...) {
+		for _, want := range append([]string{"aplomb, circuit breaker", "19,983*", "1,234,567", "0 s"}, columns...) {
 			assert.Contains(t, b.String(), want, "the table")
 		}
 		for _, want := range append([]string{"100 %"}, details...)[:1] {
