@@ -141,9 +141,6 @@ func TestKubernetesRetries(t *testing.T) {
 	testkit.Count(t, 66, attempts(s), "request sent")
 	s, _ = b.under(t, rule, false, nil)
 	testkit.Count(t, 6, attempts(s), "request sent")
-
-	s, _ = b.under(t, policy.Rule{}, true, nil)
-	assert.Less(t, attempts(s), 60, "the budget limits both together")
 }
 
 // The events of a watch arrive as they happen. When the connection is lost, the

@@ -188,33 +188,29 @@ func TestS3Large(t *testing.T) {
 		require.NoError(t, download(c))
 		assert.GreaterOrEqual(t, len(r.told()), 8, "each part is cut")
 	})
-	for name, row := range map[string]struct {
-		ranges string
-		want   []byte
-	}{
-		"down":            {"", want},
-		"down in a range": {"bytes=1000000-50000000", want[1000000:50000001]},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.NoError(t, n.set(resetAfter(down, 6<<20)...))
-			get := func(c *s3.Client) error {
-				in := &s3.GetObjectInput{Bucket: aws.String(bucket), Key: aws.String("parts")}
-				if row.ranges != "" {
-					in.Range = &row.ranges
-				}
-				out, err := c.GetObject(bounded(t), in)
-				if err != nil {
-					return err
-				}
-				defer func() { _ = out.Body.Close() }()
-				return same(out.Body, row.want)
-			}
-			require.Error(t, get(bare))
-			c, r := open(policy.Rule{}, nil)
-			require.NoError(t, get(c))
-			assert.GreaterOrEqual(t, len(r.told()), len(row.want)/(6<<20))
-		})
+	get := func(c *s3.Client, ranges *string, want []byte) error {
+		in := &s3.GetObjectInput{Bucket: aws.String(bucket), Key: aws.String("parts"), Range: ranges}
+		out, err := c.GetObject(bounded(t), in)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = out.Body.Close() }()
+		return same(out.Body, want)
 	}
+	t.Run("down", func(t *testing.T) {
+		require.NoError(t, n.set(resetAfter(down, 6<<20)...))
+		require.Error(t, get(bare, nil, want))
+		c, r := open(policy.Rule{}, nil)
+		require.NoError(t, get(c, nil, want))
+		assert.GreaterOrEqual(t, len(r.told()), len(want)/(6<<20))
+	})
+	// The SDK signs a Range of its caller, so another one would not have its signature.
+	t.Run("down in a range", func(t *testing.T) {
+		require.NoError(t, n.set(resetAfter(down, 6<<20)...))
+		c, r := open(policy.Rule{}, nil)
+		require.Error(t, get(c, aws.String("bytes=1000000-50000000"), want[1000000:50000001]))
+		assert.Len(t, r.told(), 1, "attempts told")
+	})
 }
 
 // The SDK sends a POST again after a lost response, which can leave an upload behind

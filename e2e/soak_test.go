@@ -164,7 +164,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		ReplayBuffer:   2 * largest,
 	}
 	if h2c {
-		rule.Concurrency.Enabled = policy.On
+		rule.Concurrency = policy.Concurrency{Enabled: policy.On, Max: workers}
 		rule.RateLimit = policy.RateLimit{PerSecond: 2000}
 	}
 	tr, err := transport.New(transport.Config{
