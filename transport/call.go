@@ -108,7 +108,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	}
 	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
-		if o.Ended = c.State.Ended(); c.provesConnection() {
+		if c.provesConnection() {
 			o.Link = &attempt.Link{Proves: true}
 		}
 		a = &try{Attempt: attempt.Attempt{
@@ -133,8 +133,8 @@ func (c *call) tryLight() (*http.Response, error) {
 			}
 			if made != nil {
 				c.Succeeded()
-				route.NoteGood(&c.Request, &o)
 			}
+			route.NoteGood(&c.Request, &o)
 			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
 			return o.Resp, nil
 		}

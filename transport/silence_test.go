@@ -15,7 +15,7 @@ import (
 
 // The connection of a host over HTTP/2 dies, for the first time. Each caller loses one POST, and no further.
 func TestFirstSilenceOfAHost(t *testing.T) {
-	for callers := 5; callers < 10; callers++ {
+	for callers := 2; callers < 10; callers++ {
 		inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 			cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(10 * time.Millisecond) }
 			w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{AttemptTimeout: attemptTime, MaxAttempts: 1}, lateDial(20*time.Millisecond))

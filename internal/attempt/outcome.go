@@ -32,7 +32,6 @@ type Outcome struct {
 	Queued Queued          // before it was sent
 	Pool   *pool.Pool      // that it takes, and that hears what comes; nil: the first pool, which nobody listens to
 	Heard  instant.Instant // when something had come over the pool last before it
-	Ended  uint64          // how many requests to the host had ended before it, if nobody listens
 	Link   *Link           // its connection; nil: nobody needs to know
 
 	Resp   *http.Response // nil: an error, or it was discarded
@@ -89,7 +88,7 @@ func (o *Outcome) PoolNumber() int {
 
 // AsSent returns the outcome of an attempt that may be under way still.
 func (o *Outcome) AsSent() Outcome {
-	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Ended: o.Ended, Link: o.Link}
+	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
 }
 
 // A Result tells how an attempt ended, as a sign of the host.

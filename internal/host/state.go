@@ -183,12 +183,6 @@ func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }
 // InFlight returns how many requests have begun and not ended.
 func (s *State[R]) InFlight() int { return int(s.word.Load() & inFlight) }
 
-// Ended returns how many requests have ended, modulo 2^40.
-func (s *State[R]) Ended() uint64 {
-	w := s.word.Load()
-	return w/oneRequest - w&inFlight
-}
-
 // A worth says how much is lost if a state is evicted.
 type worth uint8
 

@@ -37,12 +37,27 @@ func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper
 	return o.Pool.Base()
 }
 
-// NoteGood notes a good first response over the current pool.
+// NoteGood notes a good first response over the current pool. If nobody listens to the pools of the host yet, that
+// begins with the first response over HTTP/2 to a request whose time is bounded, because others may find silence.
 func NoteGood(r *limit.Request, o *attempt.Outcome) {
-	if pools := r.State.PoolsMade(); pools != nil {
-		pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Registry.Now()))
-		pools.Good(o.Pool, false)
+	pools := r.State.PoolsMade()
+	if pools == nil {
+		if o.Resp.ProtoMajor < 2 || !isBounded(r) {
+			return
+		}
+		pools = r.State.Machines().Pools()
 	}
+	pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Registry.Now()))
+	pools.Good(o.Pool, false)
+}
+
+// isBounded reports whether a request may be given up because nothing comes.
+func isBounded(r *limit.Request) bool {
+	if r.Rule.Timed {
+		return true
+	}
+	_, bounded := r.Ctx.Deadline()
+	return bounded
 }
 
 // A Planner plans the routes of one request to one host. Its Request and its Maker must be set. One
@@ -77,9 +92,6 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	p.leaves = false
 	base := p.Maker.Current(pools, o)
 	current := o.Pool
-	if current == nil && o.Number == 1 {
-		o.Ended = p.State.Ended()
-	}
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
 		return base
 	}
@@ -290,9 +302,8 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
-	var lost uint64 // requests that have ended with a failure since somebody listens
 	if pools := p.State.PoolsMade(); pools != nil {
-		heard, lost = pools.Or(over).Heard(), pools.Failures()
+		heard = pools.Or(over).Heard()
 	}
 	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
 	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2
@@ -303,12 +314,10 @@ func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 		return pool.Proof // it has yet to show that it is better
 	case p.State.InFlight() < 2:
 		return pool.Alone
-	case over == nil && (p.isHTTP1() || p.State.InFlight() < 3 || p.State.Ended()-o.Ended > lost): // nobody listened, and others may have been answered
+	case over == nil: // nobody listened
 		return pool.Weak
-	case p.State.InFlight() > 4:
-		return pool.Death
 	}
-	return pool.Proof
+	return pool.Death
 }
 
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request

@@ -126,27 +126,21 @@ func TestWeigh(t *testing.T) {
 		weight   int32
 		leaves   bool
 	}{
-		"a success":                   {answered(200, classify.Final), 1, nil, 0, false},
-		"a final error":               {failed(syscall.ECONNRESET, classify.Final), 1, nil, 0, false},
-		"a 500":                       {answered(500, classify.Ambiguous), 1, nil, pool.Weak, false},
-		"a 503 with a wait":           {answered(503, classify.Refused, "1"), 1, nil, 0, false},
-		"a 429":                       {answered(429, classify.Refused), 1, nil, 0, false},
-		"a 421":                       {answered(421, classify.Refused), 1, nil, pool.Proof, true},
-		"a reset":                     {failed(syscall.ECONNRESET, classify.Ambiguous), 1, nil, pool.Half, false},
-		"a stream error":              {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
-		"a failed dial":               {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
-		"HTTP/1.1 required":           {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
-		"of a Transport below":        {at(timedOut, func(o *attempt.Outcome) { o.Below = true }), 1, nil, 0, false},
-		"of the body":                 {at(timedOut, func(o *attempt.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
-		"the caller left":             {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
-		"silence, alone":              {timedOut, 1, nil, pool.Alone, true},
-		"silence, beside another":     {timedOut, 2, nil, pool.Weak, true},
-		"silence, beside two others":  {timedOut, 3, nil, pool.Proof, true},
-		"silence, beside many others": {timedOut, 5, nil, pool.Death, true},
-		"silence, others have ended": {timedOut, 3, func(s *setting) {
-			s.Registry.Hosts.Acquire(s.Req.URL)
-			s.State.Release()
-		}, pool.Weak, true},
+		"a success":                         {answered(200, classify.Final), 1, nil, 0, false},
+		"a final error":                     {failed(syscall.ECONNRESET, classify.Final), 1, nil, 0, false},
+		"a 500":                             {answered(500, classify.Ambiguous), 1, nil, pool.Weak, false},
+		"a 503 with a wait":                 {answered(503, classify.Refused, "1"), 1, nil, 0, false},
+		"a 429":                             {answered(429, classify.Refused), 1, nil, 0, false},
+		"a 421":                             {answered(421, classify.Refused), 1, nil, pool.Proof, true},
+		"a reset":                           {failed(syscall.ECONNRESET, classify.Ambiguous), 1, nil, pool.Half, false},
+		"a stream error":                    {failed(errors.New("stream error: stream ID 5; CANCEL"), classify.Ambiguous), 1, nil, pool.Half, true},
+		"a failed dial":                     {failed(syscall.ECONNREFUSED, classify.Refused), 1, nil, 0, false},
+		"HTTP/1.1 required":                 {failed(errors.New("stream error: HTTP_1_1_REQUIRED"), classify.Refused), 1, nil, pool.Proof, true},
+		"of a Transport below":              {at(timedOut, func(o *attempt.Outcome) { o.Below = true }), 1, nil, 0, false},
+		"of the body":                       {at(timedOut, func(o *attempt.Outcome) { o.BodyBroke = true }), 1, nil, 0, false},
+		"the caller left":                   {timedOut, 1, func(s *setting) { ctx, cancel := context.WithCancel(s.Ctx); cancel(); s.Ctx = ctx }, 0, false},
+		"silence, alone":                    {timedOut, 1, nil, pool.Alone, true},
+		"silence, nobody listened":          {timedOut, 5, nil, pool.Weak, true},
 		"a reset in the handshake":          {attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Refused, Link: unsent(t)}, 1, nil, pool.Half, false},
 		"a failed dial, watched":            {attempt.Outcome{Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Class: classify.Refused, Link: unsent(t)}, 1, nil, 0, false},
 		"silence, beside others, listening": {at(timedOut, func(o *attempt.Outcome) { o.Pool = new(pool.Pool) }), 2, func(s *setting) { s.pools() }, pool.Proof, true},
@@ -164,6 +158,10 @@ func TestWeigh(t *testing.T) {
 		assert.Equal(t, row.weight, weight, name)
 		assert.Equal(t, row.leaves, leaves, name)
 	}
+	s := set(t, policy.Rule{}, 2, true)
+	timedOut.Pool = s.pools().Current()
+	weight, _ := s.weigh(&timedOut)
+	assert.EqualValues(t, pool.Death, weight, "silence of the current pool, beside another request")
 }
 
 // A request leaves a pool after two failures, and the host moves with a good response.
@@ -460,8 +458,18 @@ func TestTrialWithConnection(t *testing.T) {
 
 func TestNoteGood(t *testing.T) {
 	s := set(t, policy.Rule{}, 2, true)
-	NoteGood(s.Request, &attempt.Outcome{})
-	assert.Nil(t, s.State.PoolsMade())
+	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})
+	assert.Nil(t, s.State.PoolsMade(), "the time of the request is not bounded")
+	ctx, cancel := context.WithTimeout(s.Ctx, time.Hour)
+	defer cancel()
+	s.Ctx = ctx
+	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 1)})
+	assert.Nil(t, s.State.PoolsMade(), "HTTP/1.1")
+	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})
+	require.NotNil(t, s.State.PoolsMade())
+	other := set(t, policy.Rule{AttemptTimeout: time.Second}, 2, true)
+	NoteGood(other.Request, &attempt.Outcome{Resp: response(200, 2)})
+	require.NotNil(t, other.State.PoolsMade())
 	s.pools().Failed(s.pools().Current(), pool.Proof, nil)
 	NoteGood(s.Request, &attempt.Outcome{DoneAt: 7})
 	assert.True(t, s.pools().Calm())

@@ -141,9 +141,8 @@ const keeps = 3
 type Pools struct {
 	HTTP1 atomic.Bool // the server wants HTTP/1.1
 
-	first    Pool
-	current  atomic.Pointer[Pool] // nil: the first
-	failures atomic.Uint64
+	first   Pool
+	current atomic.Pointer[Pool] // nil: the first
 
 	mu     sync.Mutex // guards the fields below, and all changes of current
 	other  *Pool      // nil: none
@@ -188,7 +187,7 @@ func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 
 // Failed notes a failure of a weight. left is another pool that is given up because of it, or nil.
 func (s *Pools) Failed(from *Pool, weight int32, cause any) (left *Pool) {
-	if s.failures.Add(1); from.faults.Add(weight) < Proof {
+	if from.faults.Add(weight) < Proof {
 		return nil
 	}
 	s.mu.Lock()
@@ -203,9 +202,6 @@ func (s *Pools) Failed(from *Pool, weight int32, cause any) (left *Pool) {
 	}
 	return nil
 }
-
-// Failures returns how many failures of the host were noted.
-func (s *Pools) Failures() uint64 { return s.failures.Load() }
 
 // leave keeps a pool for All; the lock is held.
 func (s *Pools) leave(p *Pool) {
