@@ -59,6 +59,7 @@ var bounds = []bound{
 		func(_ *story, of peers) float64 { return of(retryable)[down] }},
 	{"while down, closed", (*story).long, down, func(_ *story, of peers) float64 { return of(retryable)[down]/2 + 2 }},
 	{"while down, as off", is("restarts", "service"), down, func(_ *story, of peers) float64 { return 1.05*of(off)[down] + 2 }}, // back-offs are random
+	{"while down, breaker", is("breaker-200"), down, func(s *story, _ peers) float64 { return 1.2*s.usual() + 12 }},             // in the first second, and probes
 	{"peak", func(s *story) bool { return s.until > 0 && s.every == 0 && !s.is("together") }, peak,
 		func(s *story, _ peers) float64 { return max(4*s.usual(), 35) }},
 	{"peak, told the same time", is("together"), peak, func(*story, peers) float64 { return 100 }},

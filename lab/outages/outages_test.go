@@ -112,6 +112,7 @@ func TestSabotage(t *testing.T) {
 		{"while down", "open-200/503/20s", re},
 		{"while down, closed", "closed-8-0ms/503/20s", off},
 		{"while down, as off", "restarts/200", re},
+		{"while down, breaker", "breaker-200/503/20s", retryable},
 		{"peak", "open-200/503/20s", off},
 		{"peak, told the same time", "together/429", retryable},
 		{"done", "open-200/503/20s", off},

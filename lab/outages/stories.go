@@ -14,7 +14,7 @@ const begins = 10 * time.Second // of an outage
 // shown are the stories of the main table.
 var shown = []string{
 	"closed-8-0ms/503/20s", "closed-64-0ms/503/20s", "open-2/503/10s", "open-200/503/20s", "open-200/503-wait/20s",
-	"open-200/silent/10s", "deadline30-200/503/20s", "single-shots/503/20s", "service-200/503/500ms",
+	"open-200/silent/10s", "deadline30-200/503/20s", "single-shots/503/20s", "breaker-200/503/20s", "service-200/503/500ms",
 	"random-0.1-wait/500", "random-0.3-wait/500", "restarts/200", "capacity-0.8-1T/frozen/5s", "capacity-0.8-100T/503/5s",
 	"overload-1.2-1T", "overload-2-1T", "overload-1.2-100T", "overload-2-100T", "together/429", "beside-10/s",
 }
@@ -22,7 +22,7 @@ var shown = []string{
 // short are the stories that make test-rest judges.
 var short = []string{
 	"closed-8-0ms/503/20s", "closed-8-100ms/refused/1m0s", "open-2/503/10s", "open-2/silent/10s", "open-200/503/20s", "open-200/silent/10s",
-	"slow-200/503/10s", "deadline30-20/503/20s", "single-shots/503/20s", "service-200/503/100ms", "service-64/503/500ms",
+	"slow-200/503/10s", "deadline30-20/503/20s", "single-shots/503/20s", "breaker-200/503/20s", "service-200/503/100ms", "service-64/503/500ms",
 	"random-0.1-wait/500", "random-0.3/20", "restarts/200", "restarts/closed-8", "capacity-0.8-100T/503/5s", "overload-2-1T", "overload-1.2-100T",
 	"together/429", "together/503", "beside-10/s", "full/quiet", "full/bursts", "full/deadlines", "full/slow",
 }
@@ -85,6 +85,11 @@ func variants() (all []*story) {
 				rate: rate, during: begins + d + 40*time.Second, lossless: d < time.Minute})
 		}
 	}
+	breaker := story{name: "breaker-200/503/20s", trouble: outage("503", 20*time.Second), rate: 200, during: 70 * time.Second, lossless: true,
+		rule: policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}}
+	closed := breaker
+	closed.name, closed.callers, closed.files = "breaker-8/503/20s", 8, 20000
+	all = append(all, &breaker, &closed)
 	for _, d := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond} {
 		base := story{trouble: outage("503", d), rule: profile.Service(), during: 20 * time.Second}
 		for _, rate := range []float64{200, 1000} {
