@@ -106,7 +106,7 @@ func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil || current.IsDead(),
+	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil || current.TakesWait(),
 		http1: p.isHTTP1(), frees: answers, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
@@ -317,7 +317,8 @@ func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
 	case over == nil: // nobody listened
 		return pool.Weak
 	}
-	return pool.Death
+	over.Silent(p.State.InFlight())
+	return pool.Proof
 }
 
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request

@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -107,6 +108,14 @@ func unsent(t *testing.T) *attempt.Link {
 	return a.Link
 }
 
+// waiting counts the next requests that wait for another pool.
+func waiting(p *pool.Pool) (n int) {
+	for p.TakesWait() {
+		n++
+	}
+	return n
+}
+
 // What a failure weighs for its pool, and whether the next attempt leaves the pool in any case.
 func TestWeigh(t *testing.T) {
 	late := context.DeadlineExceeded
@@ -161,7 +170,12 @@ func TestWeigh(t *testing.T) {
 	s := set(t, policy.Rule{}, 2, true)
 	timedOut.Pool = s.pools().Current()
 	weight, _ := s.weigh(&timedOut)
-	assert.EqualValues(t, pool.Death, weight, "silence of the current pool, beside another request")
+	assert.EqualValues(t, pool.Proof, weight, "silence of the current pool, beside another request")
+	testkit.Count(t, 2, waiting(timedOut.Pool), "request that waits for another pool")
+	s.weigh(&timedOut)
+	s.pools().Failed(timedOut.Pool, pool.Proof, nil)
+	s.pools().Good(timedOut.Pool, false)
+	assert.Zero(t, waiting(timedOut.Pool), "requests that wait after a good response")
 }
 
 // A request leaves a pool after two failures, and the host moves with a good response.

@@ -26,6 +26,7 @@ type Pool struct {
 	used    atomic.Int64                      // when an attempt went over it last, while it was not the current pool
 	heard   atomic.Int64                      // when something came over it last; 0: never
 	faults  atomic.Int32                      // what the failures in a row weigh
+	waits   atomic.Int32                      // how many requests more wait for another pool
 	addr    atomic.Pointer[netip.Addr]        // of the last connection in doubt; nil: not known
 	answers atomic.Bool                       // the last failure over it was a response
 	proven  atomic.Bool                       // it has brought a good response while the current pool was bad
@@ -86,8 +87,12 @@ func (p *Pool) Doubtful() (addr netip.Addr) {
 	return addr
 }
 
-// IsDead reports whether the failures in a row weigh as much as a Death.
-func (p *Pool) IsDead() bool { return p.faults.Load() >= Death }
+// Silent notes that nothing came over the pool while so many requests were in flight. They may be lost, and so may as many
+// that follow, which rather wait for another pool. A good response over the pool ends this.
+func (p *Pool) Silent(inFlight int) { p.waits.Store(max(p.waits.Load(), int32(inFlight))) }
+
+// TakesWait reports whether the next request waits for another pool, and counts it.
+func (p *Pool) TakesWait() bool { return p.waits.Load() > 0 && p.waits.Add(-1) >= 0 }
 
 // IsOpen reports whether the pool has had a connection.
 func (p *Pool) IsOpen() bool { return p.open.Load() }
@@ -117,7 +122,6 @@ const (
 	Alone = 3  // none in time while nobody else asked
 	Half  = 5  // an error, or none in time until another pool brought one
 	Proof = 10 // the connections are bad
-	Death = 50 // so bad that requests rather wait for others
 )
 
 // cost is the time after which a host may have one new pool more. It may have two at once.
@@ -169,6 +173,7 @@ func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 	from = cmp.Or(from, &s.first)
 	if from.faults.Load() != 0 {
 		from.faults.Store(0)
+		from.waits.Store(0)
 	}
 	if from == s.Current() || s.Calm() || !from.proven.Swap(true) && alone {
 		return nil, nil
