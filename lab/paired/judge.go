@@ -397,10 +397,14 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 			told += wait + time.Second
 		}
 	}
+	schedule := time.Duration(0)
 	for i, wait := range j.kind.waits {
-		if all += wait + try; i == len(j.kind.waits)-1 {
-			all += wait // the last attempt may wait once more in the line of its host
+		if schedule += wait + try; i == len(j.kind.waits)-1 {
+			schedule += wait // the last attempt may wait once more in the line of its host
 		}
+	}
+	if all += schedule; j.stood(c, told) {
+		all += schedule // attempts that are left when a request leaves the line go as usual
 	}
 	reading := time.Duration(0) // of a slow reader, whose deadline passes meanwhile
 	if c.reads == readsSlowly {
@@ -410,6 +414,17 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 		all = min(all, c.deadline)
 	}
 	return max(all, b.took()) + reading + tolerance, gap
+}
+
+// stood reports whether a call has waited for longer than its back-offs and what it was told, so in the line of its host.
+func (j *judgement) stood(c *call, told time.Duration) bool {
+	all := j.of[c.id]
+	for i, a := range all[min(1, len(all)):] {
+		if a.at-all[i].ended() > slices.Max(j.kind.waits)+told+tolerance {
+			return true
+		}
+	}
+	return false
 }
 
 // oneResponse checks that what was delivered is one response.
@@ -508,8 +523,9 @@ func (j *judgement) budget() {
 			}
 			requests = append(requests, j.r.outcomes[c.id].began)
 			all, n := j.of[c.id], 1
+			again := resent(all)
 			for i, a := range all {
-				if i == 0 || a.rest || resent(all[i-1], a) {
+				if i == 0 || a.rest || again[i] {
 					continue
 				}
 				if n++; n > j.kind.rule.MaxAttempts {
@@ -574,13 +590,25 @@ func wasDown(ends []*arrival, from, to time.Duration) bool {
 	return row >= 10
 }
 
-// resent reports whether net/http itself has sent a request again, which no budget knows.
-func resent(before, a *arrival) bool {
-	switch before.fate {
-	case resets, closes, refuses, goesAway:
-		return a.at-before.failed < 5*time.Millisecond+a.site.host.dial+a.site.host.lookup // it may go over another connection
+// resent reports which arrivals of a call net/http itself has sent again, which no budget knows. It does so at once. Over
+// HTTP/2 it may wait before it sends a request again that was refused several times: 1 s, 2 s and so on, and up to a tenth more.
+func resent(all []*arrival) []bool {
+	again, row := make([]bool, len(all)), 0
+	for i, a := range all[min(1, len(all)):] {
+		before, backoff := all[i], time.Duration(0)
+		refused := before.fate == refuses || before.fate == goesAway
+		if refused && before.http2 && row > 0 {
+			backoff = time.Second << (row - 1)
+		}
+		gap := a.at - before.failed
+		slack := 5*time.Millisecond + 2*(a.site.host.dial+a.site.host.lookup) // the next connection may end before it, too
+		again[i+1] = (refused || before.fate == resets || before.fate == closes) &&
+			(gap < slack || gap >= backoff && gap < backoff*11/10+slack)
+		if row++; !again[i+1] {
+			row = 0
+		}
 	}
-	return false
+	return again
 }
 
 // useful checks that the servers' work is not wasted.

@@ -92,8 +92,9 @@ func (s *story) reference(t *testing.T, alone *result, k kind) *result {
 func (s *story) ghosts(r, ref *result) (all []ghost) {
 	theirs := ref.byCall()
 	for id, of := range r.byCall() {
+		again := resent(of)
 		for i, a := range of {
-			extra := i > 0 && !a.rest && !resent(of[i-1], a)
+			extra := i > 0 && !a.rest && !again[i]
 			late := i == 0 && len(theirs[id]) > 0 && a.at-r.outcomes[id].began > theirs[id][0].at-ref.outcomes[id].began+lateMost
 			if late || extra {
 				all = append(all, ghost{a.call, a.n, a.at, a.left})
