@@ -282,12 +282,8 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		if !ok {
 			continue
 		}
-		heard := span{c.plan.at - longest, c.returned}
-		misled := w.plan.fleet.lied() || !w.plan.fleet.members[m].steady(heard) // old news may come after the new
-		if wait == never && misled && c.plan.deadline > 0 && c.plan.deadline < longest {
-			continue // it was told at once that it would have to wait
-		}
-		if wait > longest {
+		hasLess := wait == never && c.plan.deadline > 0 && c.plan.deadline < longest // time than it may have to wait
+		if wait > longest && !hasLess {
 			w.complain(Stopped, c, "the request waited for %v, while only others were in trouble", wait)
 			return
 		}
