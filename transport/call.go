@@ -132,7 +132,10 @@ func (c *call) tryLight() (*http.Response, error) {
 				c.State.Protocol.Store(major)
 			}
 			if made != nil && !made.Line.Quiet() {
-				c.tellSuccess(o.Resp)
+				told := false
+				defer closeUnless(c.Ctx, &told, o.Resp) // if the user's ThrottleKey panics
+				c.Succeeded()
+				told = true
 			}
 			route.NoteGood(&c.Request, &o)
 			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
@@ -144,14 +147,6 @@ func (c *call) tryLight() (*http.Response, error) {
 	}
 	a.Outcome = o
 	return c.run(a)
-}
-
-// tellSuccess tells the line of the host of a success. It closes the body if the user's ThrottleKey panics.
-func (c *call) tellSuccess(resp *http.Response) {
-	told := false
-	defer closeUnless(c.Ctx, &told, resp)
-	c.Succeeded()
-	told = true
 }
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
