@@ -228,13 +228,13 @@ func (c *call) takenAt() (all []span) {
 // downAfter is how many failures in a row mean that a host is down, for all requests to it or for those with a path or a scope.
 const downAfter = 10
 
-// isProbe reports whether the budget may not count a retry: since its last attempt ended, the host was down, or was
+// isProbe reports whether the budget may not count a retry: since its last attempt began, the host was down, or was
 // down until then.
 func (s *attempt) isProbe() bool {
 	since := time.Duration(0)
 	for _, other := range s.call.attempts {
 		if other.ended <= s.began && other.number < s.number {
-			since = max(since, other.ended)
+			since = max(since, other.began)
 		}
 	}
 	var runs [3]int // of failures, by host, path and scope

@@ -262,7 +262,7 @@ func (w *world) checkBlackout(h *host, s *scene) {
 // These bound what a member loses to the trouble of others.
 const (
 	strangeWait = 3 * time.Second
-	strangePart = 20               // percent of the requests that wait at all
+	strangePart = 30               // percent of the requests that wait at all
 	falseWait   = 11 * time.Second // a return that was only told comes within 10 s
 )
 

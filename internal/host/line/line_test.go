@@ -464,17 +464,20 @@ func TestPace(t *testing.T) {
 		over   time.Duration // in this time
 		floor  float64       // of the budget
 		perSec float64       // the pace
+		opens  bool          // with a circuit breaker, so that new requests join as well
 	}{
-		"within ten seconds":        {100, 1000, 10 * sec, 3, 100},
-		"as fast as before":         {100, 20, 10 * sec, 3, 100},
-		"at most 2.95 times":        {100, 5000, 100 * sec, 3, 295},
-		"as fast as they joined":    {0, 100, 20 * sec, 3, 10},
-		"2.95 times as they joined": {0, 200, 40 * sec, 3, 14.75},
-		"all at once":               {0, 100, 0, 3, 10},
-		"as the budget":             {0, 5, 10 * sec, 3, 3},
+		"within ten seconds":        {100, 1000, 10 * sec, 3, 100, false},
+		"as fast as before":         {100, 20, 10 * sec, 3, 100, false},
+		"at most 2.95 times":        {100, 5000, 100 * sec, 3, 295, false},
+		"as fast as they joined":    {0, 100, 20 * sec, 3, 10, false},
+		"2.95 times as they joined": {0, 200, 40 * sec, 3, 14.75, false},
+		"all at once":               {0, 100, 0, 3, 10, false},
+		"as the budget":             {0, 5, 10 * sec, 3, 3, false},
+		"and as they join":          {100, 1000, 10 * sec, 3, 200, true},
+		"faster than they join":     {0, 20, 4 * sec, 3, 7, true},
 	} {
 		h := newHost(t)
-		h.c.Budget.PerSecond = row.floor
+		h.c.Budget.PerSecond, h.c.Breaker = row.floor, row.opens
 		h.Left(h.now, &h.c)
 		h.now = h.now.Add(10 * sec)
 		h.c.Budget.Requests = 10 * row.rate
@@ -498,7 +501,7 @@ func TestPace(t *testing.T) {
 		assert.False(t, h.asks(all[1]), name)
 		h.empty()
 		for h.now++; !h.asks(all[1]); h.now = all[1].ask { // those who joined come to be fewer per second
-			require.Less(t, all[1].ask, h.now.Add(ms), name)
+			require.Less(t, all[1].ask, h.now.Add(5*ms), name)
 		}
 	}
 }

@@ -111,10 +111,11 @@ func (s *scope) due(now instant.Instant, p *Place, rate float64, c *Config) inst
 	}
 	joins := float64(s.joined) / max(now.Sub(s.from).Seconds(), 1)
 	pace := max(float64(s.most)/budget.Window.Seconds(), rate)
+	usual := max(rate, joins)
 	if c.Breaker {
-		pace += rate // new requests join the line, which would never be empty
+		pace += usual // new requests join the line, which would never be empty
 	}
-	pace = max(min(pace, ceiling*max(rate, joins)), c.Budget.PerSecond)
+	pace = max(min(pace, ceiling*usual), c.Budget.PerSecond)
 	return instant.After(s.leftAt, time.Duration(min(float64(time.Second)/pace, float64(budget.Window))))
 }
 
