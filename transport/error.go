@@ -357,7 +357,7 @@ func causeOf(err error, known ...string) string { return redact.Cause(err, ownUR
 
 // ownURLs adds the URLs of this package's errors in the tree of err.
 func ownURLs(err error, known []string) []string {
-	for e := range redact.Tree(err) {
+	for e := range trait.Tree(err) {
 		if e, ok := e.(*Error); ok {
 			known = append(known, e.url)
 		}

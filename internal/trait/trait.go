@@ -2,7 +2,11 @@
 // that has the method says so.
 package trait
 
-import "errors"
+import (
+	"errors"
+	"iter"
+	"slices"
+)
 
 // GaveUp reports whether a layer below has retried and given up. A layer above that retried such
 // an error would multiply the retries.
@@ -24,4 +28,27 @@ func Timeout(err error) bool {
 func Temporary(err error) bool {
 	var e interface{ Temporary() bool }
 	return errors.As(err, &e) && e.Temporary()
+}
+
+// Wraps reports whether f returns true for err or for any error that it wraps.
+func Wraps(err error, f func(error) bool) bool {
+	for err != nil {
+		if f(err) {
+			return true
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			return slices.ContainsFunc(e.Unwrap(), func(e error) bool { return Wraps(e, f) })
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// Tree returns err and all errors that it wraps. err may be nil.
+func Tree(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { Wraps(err, func(e error) bool { return !yield(e) }) }
 }

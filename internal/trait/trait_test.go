@@ -35,3 +35,25 @@ func TestTraits(t *testing.T) {
 		assert.Equal(t, row.want, Temporary(row.err), name)
 	}
 }
+
+func TestTree(t *testing.T) {
+	a, b, c := errors.New("a"), errors.New("b"), errors.New("c")
+	joined := errors.Join(fmt.Errorf("x: %w", a), b)
+	whole := fmt.Errorf("y: %w", errors.Join(joined, c))
+	var leaves []error
+	for err := range Tree(whole) {
+		if errors.Unwrap(err) == nil && err != joined {
+			leaves = append(leaves, err)
+		}
+		if err == b {
+			break
+		}
+	}
+	assert.Equal(t, []error{errors.Unwrap(whole), a, b}, leaves)
+	for range Tree(nil) {
+		t.Error("nil wraps nothing")
+	}
+	assert.True(t, Wraps(whole, func(err error) bool { return err == c }))
+	assert.False(t, Wraps(whole, func(err error) bool { return err == nil }))
+	assert.False(t, Wraps(nil, func(error) bool { return true }))
+}
