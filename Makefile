@@ -39,7 +39,7 @@ TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),
 
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
-PUBLIC := classify debug failover faults policy policy/backoff policy/profile policy/rulefile transport
+PUBLIC := classify debug failover faults policy policy/backoff policy/profile policy/rulefile retry transport
 API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED))
 
 # The systems that everything is checked for, and those that the packages are built for.

@@ -18,6 +18,7 @@
 //   - [github.com/aplomb-go/aplomb/policy] has the settings. Package policy/profile has ready
 //     ones for well-known APIs, policy/backoff the formulas for waits, and policy/rulefile
 //     reads all of them from a file.
+//   - [github.com/aplomb-go/aplomb/retry] retries a function that sends no HTTP request.
 //   - [github.com/aplomb-go/aplomb/classify] says what a response or an error means for a retry.
 //   - [github.com/aplomb-go/aplomb/faults] plays faults in tests.
 //   - [github.com/aplomb-go/aplomb/failover] sends requests to another region or mirror.

@@ -4,7 +4,6 @@ package classify
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/internal/field"
@@ -130,22 +129,11 @@ func Refusals(o Outcome) Class {
 	case http.StatusTooManyRequests:
 		return Refused
 	case http.StatusServiceUnavailable:
-		if namesWait(o) {
+		if wait, ok := RetryAfter(o); ok && (wait > 0 || field.NamesZero(o.Response)) {
 			return Refused
 		}
 	}
 	return Unknown
-}
-
-// namesWait reports whether a response names a wait that is not over, or the wait zero.
-func namesWait(o Outcome) bool {
-	wait, ok := RetryAfter(o)
-	if !ok || wait > 0 {
-		return ok
-	}
-	return slices.ContainsFunc([]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "Grpc-Retry-Pushback-Ms"}, func(key string) bool {
-		return field.Zero(o.Response.Header, key)
-	})
 }
 
 // Idempotent reports whether sending r twice has the effect of sending it once

@@ -12,7 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
-	"slices"
+
+	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
 // An ErrorType says at which stage an error of a base transport arose. If the stage
@@ -57,10 +58,10 @@ func ErrorTypeOf(err error) ErrorType {
 // Ambiguous error becomes Refused if no byte of the request was written.
 func judge(err error) (ErrorType, Class) {
 	kind, v := sort(err)
-	if v == Ambiguous && wraps(err, isNothingWritten) {
+	if v == Ambiguous && trait.Wraps(err, isNothingWritten) {
 		v = Refused
 	}
-	if kind == ErrorOther && wraps(err, isUnanswered) && !wraps(err, isReasonPhrase) {
+	if kind == ErrorOther && trait.Wraps(err, isUnanswered) && !trait.Wraps(err, isReasonPhrase) {
 		v = Ambiguous
 	}
 	return kind, v
@@ -144,7 +145,7 @@ func isTLS(err error) bool {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
-	return wraps(err, func(e error) bool {
+	return trait.Wraps(err, func(e error) bool {
 		switch e := e.(type) {
 		case *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError,
 			x509.CertificateInvalidError, x509.HostnameError, x509.UnknownAuthorityError,
@@ -169,7 +170,7 @@ func endsConnection(err error) bool {
 		HandshakeDone() bool
 	}](err)
 	done := ok && after.HandshakeDone()
-	return wraps(err, func(e error) bool { return byAlert(e.Error(), done) })
+	return trait.Wraps(err, func(e error) bool { return byAlert(e.Error(), done) })
 }
 
 // isDial reports whether an operation comes before any request. That is
@@ -181,7 +182,7 @@ func isDial(op *net.OpError) bool {
 // byDial returns the class for a failed dial, after which the request never
 // left. It is Final if the address cannot be dialled at all.
 func byDial(err error) Class {
-	permanent := wraps(err, func(e error) bool {
+	permanent := trait.Wraps(err, func(e error) bool {
 		switch e.(type) {
 		case *net.AddrError, net.UnknownNetworkError, *net.ParseError, net.InvalidAddrError:
 			return true
@@ -200,7 +201,7 @@ func isTimeout(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	return wraps(err, func(e error) bool {
+	return trait.Wraps(err, func(e error) bool {
 		t, ok := e.(interface{ Timeout() bool })
 		return ok && t.Timeout()
 	})
@@ -238,21 +239,3 @@ const (
 	// again (RFC 9113 §7).
 	http11Required = 0xd
 )
-
-// wraps reports whether f returns true for err or for any error that it wraps.
-func wraps(err error, f func(error) bool) bool {
-	for err != nil {
-		if f(err) {
-			return true
-		}
-		switch e := err.(type) {
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			return slices.ContainsFunc(e.Unwrap(), func(e error) bool { return wraps(e, f) })
-		default:
-			return false
-		}
-	}
-	return false
-}

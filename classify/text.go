@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
 // A phrase is the text of an error. If more is set it is the beginning of the
@@ -170,7 +172,7 @@ func isReasonPhrase(err error) bool {
 // byText looks for a phrase in the innermost errors. It returns "" if it
 // finds none.
 func byText(err error) (kind ErrorType, is Class) {
-	wraps(err, func(e error) bool {
+	trait.Wraps(err, func(e error) bool {
 		kind, is = byTextOf(e)
 		return kind != ""
 	})

@@ -23,6 +23,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http/httpproxy"
+
+	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
 // TestPhrases provokes every error that text.go knows by its text, from the
@@ -384,7 +386,7 @@ func TestNothingWritten(t *testing.T) {
 		}}
 		err := send(tr, request(t, "POST", "http://127.0.0.1/", nil))
 		require.Error(t, err)
-		if wraps(err, isNothingWritten) {
+		if trait.Wraps(err, isNothingWritten) {
 			assertJudged(t, err, ErrorReset, Refused)
 			return
 		}

@@ -6,13 +6,12 @@
 // Package policy/backoff has formulas for the waits. Package policy/profile has rules
 // for common kinds of services and well-known providers. Package policy/rulefile reads rules from JSON.
 //
-// [Do] puts the same limits around a function that does not send HTTP requests.
+// Package retry puts the same limits around a function that does not send HTTP requests.
 //
 // The files:
 //
-//	rule.go        Rule, with Or
+//	rule.go        Rule, with Or, and the errors of its timeouts
 //	validate.go    Validate and FieldError
 //	limits.go      Off, Switch, and the groups of a Rule's fields
 //	key.go         UUIDKey, KeyByCredentials and KeyByRoute
-//	do.go          Do and DoValue
 package policy

@@ -1,8 +1,9 @@
-// Rule: its fields, its defaults, and how it is laid over another rule.
+// Rule: its fields, its defaults, how it is laid over another rule, and the errors of its timeouts.
 
 package policy
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -14,6 +15,18 @@ import (
 	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
+
+// ErrAttemptTimeout is in the error of an attempt that [Rule].AttemptTimeout ended, of a
+// Transport and of package retry. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
+// for the timeouts of net/http. It is also the context.Cause of the attempt. With it a function that
+// package retry calls can tell the end of the attempt from the end of the caller's context, because
+// context.Err is DeadlineExceeded for both.
+var ErrAttemptTimeout = fmt.Errorf("policy: attempt timeout: %w", context.DeadlineExceeded)
+
+// ErrStallTimeout is in the error of an attempt or of a response's body that made no progress for
+// [Rule].StallTimeout. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the
+// timeouts of net/http.
+var ErrStallTimeout = fmt.Errorf("policy: stall timeout: %w", context.DeadlineExceeded)
 
 // A Rule says how requests to a host are sent and retried.
 //

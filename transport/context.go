@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/trait"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -220,11 +221,7 @@ func gaveUpBelow(req *http.Request, resp *http.Response, err error) bool {
 		// A final 421 has a mark if the Transport below has no other connection.
 		return m.gaveUp || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
 	}
-	e, ok := errors.AsType[interface {
-		error
-		GaveUp() bool
-	}](err)
-	return ok && e.GaveUp()
+	return trait.GaveUp(err)
 }
 
 // method returns the request's method. An empty method means GET.

@@ -18,6 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
+	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
 // ErrNotSent is in the [Error] of a request that was not sent, because a limit of its host
@@ -128,8 +129,8 @@ func (e *cutError) Error() string {
 }
 func (e *cutError) GoString() string { return goString(e) }
 func (e *cutError) Unwrap() []error  { return []error{e.cut, e.cause} }
-func (e *cutError) Timeout() bool    { return isTimeout(e.cut) || isTimeout(e.cause) }
-func (e *cutError) Temporary() bool  { return isTemporary(e.cut) || isTemporary(e.cause) }
+func (e *cutError) Timeout() bool    { return trait.Timeout(e.cut) || trait.Timeout(e.cause) }
+func (e *cutError) Temporary() bool  { return trait.Temporary(e.cut) || trait.Temporary(e.cause) }
 
 // bodyError returns the error of a body that was cut at offset.
 func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
@@ -262,31 +263,19 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether Err is a timeout. The end of a body is one as well if the deadline has
 // passed.
 func (e *Error) Timeout() bool {
-	return isTimeout(e.Err) || e.ofBody && e.Reason == ReasonDeadline && e.ended != nil
+	return trait.Timeout(e.Err) || e.ofBody && e.Reason == ReasonDeadline && e.ended != nil
 }
 
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be
-// multiplied. policy.Do does not retry it.
+// multiplied. retry.Do does not retry it.
 func (e *Error) GaveUp() bool {
 	return e.Reason == ReasonNested || e.Reason.isLimit() && e.ended == nil
 }
 
 // Temporary reports whether Err has a method Temporary that returns true. It makes
 // Error a net.Error.
-func (e *Error) Temporary() bool { return isTemporary(e.Err) }
-
-// isTimeout reports whether an error in the tree of err is a timeout.
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
-}
-
-// isTemporary reports whether an error in the tree of err is temporary.
-func isTemporary(err error) bool {
-	var t interface{ Temporary() bool }
-	return errors.As(err, &t) && t.Temporary()
-}
+func (e *Error) Temporary() bool { return trait.Temporary(e.Err) }
 
 // A shaken error arose after the handshake of its connection. So a TLS alert in it ended a
 // connection that had been made (RFC 8446 §6.2). Only classifiers see it, with
@@ -368,7 +357,7 @@ func causeOf(err error, known ...string) string { return redact.Cause(err, ownUR
 
 // ownURLs adds the URLs of this package's errors in the tree of err.
 func ownURLs(err error, known []string) []string {
-	for e := range redact.Tree(err) {
+	for e := range trait.Tree(err) {
 		if e, ok := e.(*Error); ok {
 			known = append(known, e.url)
 		}

@@ -34,7 +34,6 @@ var (
 	ErrLate            = errLate
 	ErrOverdue         = errOverdue
 	ErrRequestCanceled = attempt.ErrRequestCanceled
-	IsTimeout          = isTimeout
 	Nested             = gaveUpBelow
 	SafeName           = limit.SafeName
 )

@@ -31,6 +31,7 @@ import (
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/retry"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -79,7 +80,7 @@ var pitfalls = []struct {
 	{33, "a typed nil body panics", "transport.TestContractBadRequests"},
 	{34, "hooks given a nil or wrong error", "transport.TestAttemptEnds transport.TestAttemptTimeoutIsTold transport.TestRefusalIsTold"},
 	{35, "clock skew against dates and epoch headers", "transport.TestRetryAfterOfASkewedServer field.TestClockSkew"},
-	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport policy.TestDoLayersMultiplyOnlyWhenTold"},
+	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport retry.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestAttemptEnds transport.TestLinesOfAttempts"},
 	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
@@ -91,7 +92,7 @@ var pitfalls = []struct {
 // TestPitfallsHaveTests: every test that the index names exists.
 func TestPitfallsHaveTests(t *testing.T) {
 	exists := map[string]bool{}
-	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "formula": "../internal/formula", "field": "../internal/field", "peek": "../internal/peek"} {
+	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "retry": "../retry", "formula": "../internal/formula", "field": "../internal/field", "peek": "../internal/peek"} {
 		for f := range testsIn(t, dir) {
 			exists[name+"."+f] = true
 		}
@@ -458,7 +459,7 @@ func TestDoAroundATransport(t *testing.T) {
 			attempts++
 			return nil, context.DeadlineExceeded
 		})})}
-		err := policy.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
+		err := retry.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
 			resp, err := client.Do(newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
 			if err != nil {
 				return fmt.Errorf("reading the things: %w", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/internal/trait"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -69,7 +70,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 			assert.Equal(t, "0123", string(got))
 			assert.ErrorIs(t, err, policy.ErrStallTimeout)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.True(t, transport.IsTimeout(err))
+			assert.True(t, trait.Timeout(err))
 			assert.Equal(t, classify.ErrorTimeout, classify.ErrorTypeOf(err))
 			assert.Equal(t, "transport: no progress for 20s", err.Error())
 			assert.Equal(t, time.Hour+20*time.Second, time.Since(start))

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/trait"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -65,7 +66,7 @@ func TestRetryIntoSilenceIsBounded(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, "news", mustRead(t, resp))
 			} else {
-				assert.True(t, transport.IsTimeout(err), err)
+				assert.True(t, trait.Timeout(err), err)
 			}
 			assert.InDelta(t, float64(row.took), float64(time.Since(start)), float64(time.Second))
 			server.sent(t, row.attempts)

@@ -1,4 +1,4 @@
-// Database shows that policy.Do retries any function, here the first connection
+// Database shows that retry.Do retries any function, here the first connection
 // to a database that is not up yet.
 //
 //	go run ./examples/database
@@ -18,10 +18,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/retry"
 )
 
 func main() {
-	fmt.Println("policy.Do retries any function, here the ping of a database that is not up yet.")
+	fmt.Println("retry.Do retries any function, here the ping of a database that is not up yet.")
 	fmt.Println()
 	// The server refuses connections for the first 0.3 s.
 	server, err := testserver.New(testserver.Config{ListenAfter: 300 * time.Millisecond})
@@ -35,7 +36,7 @@ func main() {
 	notUp := func(err error) bool { return classify.ErrorTypeOf(err) == classify.ErrorDial }
 	rule := policy.Rule{MaxAttempts: 10, Backoff: backoff.Exponential{Base: 50 * time.Millisecond, Max: time.Second}}
 	start := time.Now()
-	err = policy.Do(context.Background(), rule, notUp, func(ctx context.Context) error {
+	err = retry.Do(context.Background(), rule, notUp, func(ctx context.Context) error {
 		err := db.PingContext(ctx)
 		fmt.Printf("  after %.1f s: %s\n", time.Since(start).Seconds(), result(err))
 		return err

@@ -46,17 +46,21 @@ type Outgoing struct {
 	Req  http.Request
 	Ctx  attemptContext
 	body attemptBody // of the response
-	more *more       // nil if the response's body may take any time and keeps no slot
+	more *more       // nil if the response's body may take any time and keeps no slot, and the header is the caller's
+}
+
+// A roomy is an outgoing with everything that only some attempts need.
+type roomy struct {
+	Outgoing
+	extra more
 }
 
 // more is the part of an outgoing that only some attempts need.
 type more struct {
-	body watchedBody // of the response, if it may stall
-	kept slotBody    // the slot of the attempt, and the body of the response, if it keeps the slot
+	body   watchedBody // of the response, if it may stall
+	kept   slotBody    // the slot of the attempt, and the body of the response, if it keeps the slot
+	values [6]string   // room for the values of a small header
 }
-
-// values has room for the values of a small header.
-type values [6]string
 
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
@@ -83,36 +87,19 @@ func (a *Attempt) SendLight() {
 // request.
 func (a *Attempt) Copied() (out *Outgoing) {
 	own := a.Own || a.Number > 1 && a.Plain || a.Watched // a header of its own
-	withMore, withValues := a.Timeouts.quiet > 0 || a.Slot.Limiter != nil, own && len(a.Req.Header) > 0
-	var room []string // for the values of the header
-	switch {          // all that the attempt needs is a single allocation
+	var all *roomy
+	switch { // all that the attempt needs is a single allocation
 	case a.Link != nil:
-		if out, room = &a.Link.out, a.Link.room[:0]; withMore {
-			out.more = new(more)
-		}
-	case withMore && withValues:
-		all := new(struct {
-			Outgoing
-			extra more
-			values
-		})
-		all.more = &all.extra
-		out, room = &all.Outgoing, all.values[:0]
-	case withMore:
-		both := new(struct {
-			Outgoing
-			extra more
-		})
-		both.more = &both.extra
-		out = &both.Outgoing
-	case withValues:
-		both := new(struct {
-			Outgoing
-			values
-		})
-		out, room = &both.Outgoing, both.values[:0]
-	default:
+		all = &a.Link.out
+	case own && len(a.Req.Header) > 0, a.Timeouts.quiet > 0, a.Slot.Limiter != nil:
+		all = new(roomy)
+	}
+	var room []string // for the values of the header
+	if all == nil {
 		out = new(Outgoing)
+	} else {
+		all.more = &all.extra
+		out, room = &all.Outgoing, all.extra.values[:0]
 	}
 	if a.Beside {
 		out.Req = *a.Req.Clone(&out.Ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/counted"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -161,7 +162,7 @@ func (d *Drain) within(ctx context.Context, resp *http.Response, until time.Time
 	if limit <= 0 {
 		limit = CloseTime
 	}
-	if Sleep(ctx, limit, d.done) {
+	if instant.Sleep(ctx, limit, d.done) {
 		return d.whole
 	}
 	if own != nil && resp.Uncompressed {
@@ -240,21 +241,4 @@ func (d *Drain) Close() {
 	}
 	defer func() { _ = recover() }()
 	_ = d.Body.Close()
-}
-
-// Sleep waits until d is over, ready receives something or ctx ends. If d is not
-// positive, it does not wait. It reports whether ready received something, or is closed.
-func Sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) (woken bool) {
-	if d <= 0 {
-		return false
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-ready:
-		return true
-	}
-	return false
 }

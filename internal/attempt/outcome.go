@@ -148,8 +148,7 @@ func IsLate(ctx context.Context, err error) bool {
 type Link struct {
 	Proves bool // the class of the outcome depends on it; else only observers hear of it
 
-	out  Outgoing // the copy that the attempt sends
-	room values   // for the header of the copy
+	out roomy // the copy that the attempt sends
 
 	asked  atomic.Bool // a connection is wanted
 	got    atomic.Bool // there was one, so the server may have seen the request

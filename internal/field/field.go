@@ -20,37 +20,57 @@ import (
 	"time"
 )
 
-// waits are the fields that name a wait by themselves, in the order in which they count.
-var waits = [...]struct {
-	key  string
-	read func(*http.Response) (time.Duration, bool)
-}{
-	{"Retry-After-Ms", Millis},
-	{"X-Ms-Retry-After-Ms", Millis},
-	{"X-Amz-Retry-After", Millis},
-	{"Retry-After", RetryAfter},
-	{"Grpc-Retry-Pushback-Ms", Pushback},
-	{"X-Ratelimit-Reset-After", ResetAfter},
+// A waitField is a field that names a wait by itself.
+type waitField struct {
+	key    string
+	read   func(value string, ref time.Time) (time.Duration, bool)
+	counts func(*http.Response) bool // nil: in any response of status 400 or above
+}
+
+const pushback = "Grpc-Retry-Pushback-Ms"
+
+var retryAfterField = waitField{key: "Retry-After", read: retryAfter}
+
+// waits are all these fields, in the order in which they count. Nothing else knows their names.
+var waits = [...]waitField{
+	{key: "Retry-After-Ms", read: millis},      // Azure and OpenAI
+	{key: "X-Ms-Retry-After-Ms", read: millis}, // the same
+	{key: "X-Amz-Retry-After", read: millis},   // AWS
+	retryAfterField,
+	{key: pushback, read: millis, counts: func(resp *http.Response) bool { return !ForbidsPushback(resp.Header) }},
+	{key: "X-Ratelimit-Reset-After", read: seconds, counts: usedUp}, // Discord
 }
 
 // Wait returns the wait that a response of status 400 or above names, in one of the fields above. In
 // a response of status 429 or 403 a quota that is used up names it, too.
 func Wait(resp *http.Response) (wait time.Duration, ok bool) {
-	if !failed(resp) {
-		return 0, false
-	}
 	for i := range waits {
-		if len(resp.Header[waits[i].key]) == 0 {
-			continue
-		}
-		if wait, ok := waits[i].read(resp); ok {
+		if wait, ok := waits[i].in(resp); ok {
 			return wait, true
 		}
 	}
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden { // which GitHub sends, too
+	// GitHub sends a 403, too.
+	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden) {
 		return rateLimitReset(resp.Header)
 	}
 	return 0, false
+}
+
+// NamesZero reports whether one of the fields above names the wait zero, and not a time in the past.
+func NamesZero(resp *http.Response) bool {
+	return slices.ContainsFunc(waits[:], func(f waitField) bool {
+		_, ok := f.in(resp)
+		return ok && Zero(resp.Header, f.key)
+	})
+}
+
+// in returns the wait that the field names in a response.
+func (f *waitField) in(resp *http.Response) (wait time.Duration, ok bool) {
+	if !failed(resp) || len(resp.Header[f.key]) == 0 || f.counts != nil && !f.counts(resp) {
+		return 0, false
+	}
+	ref := received(resp.Header)
+	return Longest(resp.Header[f.key], func(v string) (time.Duration, bool) { return f.read(v, ref) })
 }
 
 // failed reports whether there is a response of status 400 or above. No other
@@ -113,19 +133,10 @@ func received(h http.Header) time.Time {
 	return date.Add(age(h))
 }
 
-// Pushback reads grpc-retry-pushback-ms, in whole milliseconds, in responses of status 400 and
-// above (gRPC over HTTP). A value that forbids a retry names no wait.
-func Pushback(resp *http.Response) (time.Duration, bool) {
-	if !failed(resp) || ForbidsPushback(resp.Header) {
-		return 0, false
-	}
-	return Longest(resp.Header["Grpc-Retry-Pushback-Ms"], millis)
-}
-
 // ForbidsPushback reports whether a server stops the retries of gRPC. It does
 // so by a pushback that is not a single valid wait (gRFC A6).
 func ForbidsPushback(h http.Header) bool {
-	for i, v := range h["Grpc-Retry-Pushback-Ms"] {
+	for i, v := range h[pushback] {
 		if ms, err := strconv.ParseInt(trim(v), 10, 32); i > 0 || err != nil || ms < 0 {
 			return true
 		}
@@ -133,18 +144,11 @@ func ForbidsPushback(h http.Header) bool {
 	return false
 }
 
-// ResetAfter reads X-RateLimit-Reset-After, in seconds with or without decimals, in responses of
-// status 429 (Discord). If X-RateLimit-Remaining says that something is left, the field is about
-// another limit and is ignored.
-func ResetAfter(resp *http.Response) (time.Duration, bool) {
-	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
-		return 0, false
-	}
-	h := resp.Header
-	if _, ok := h["X-Ratelimit-Remaining"]; ok && !Zero(h, "X-Ratelimit-Remaining") {
-		return 0, false
-	}
-	return Longest(h["X-Ratelimit-Reset-After"], seconds)
+// usedUp reports whether X-RateLimit-Reset-After is about the limit that a response of status 429
+// tells of. It is about another limit if X-RateLimit-Remaining says that something is left.
+func usedUp(resp *http.Response) bool {
+	_, known := resp.Header["X-Ratelimit-Remaining"]
+	return resp.StatusCode == http.StatusTooManyRequests && (!known || Zero(resp.Header, "X-Ratelimit-Remaining"))
 }
 
 // ResetOpenAI reads x-ratelimit-reset-requests and x-ratelimit-reset-tokens in responses of status

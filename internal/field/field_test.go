@@ -2,6 +2,9 @@ package field
 
 import (
 	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +61,52 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// Each field of the table is read under the name that net/http gives it, alone and first, and users
+// are told of it.
+func TestEachFieldIsRead(t *testing.T) {
+	text, err := os.ReadFile("../../classify/retryafter.go")
+	require.NoError(t, err)
+	_, doc, found := strings.Cut(string(text), "// RetryAfter is the RetryAfterFunc of the default rule.")
+	require.True(t, found)
+	doc, _, _ = strings.Cut(doc, "\nfunc ")
+	for i, f := range waits {
+		want, _ := f.read("7", sent)
+		wait, ok := Wait(response(429, f.key, "7"))
+		assert.Equal(t, []any{want, true}, []any{wait, ok}, f.key)
+		assert.Positive(t, wait, f.key)
+		assert.True(t, NamesZero(response(429, f.key, "0")), f.key)
+		assert.False(t, NamesZero(response(429, f.key, "7")), f.key)
+		assert.Contains(t, strings.ToLower(doc), strings.ToLower(f.key))
+		for _, later := range waits[i+1:] {
+			first, ok := Wait(response(429, later.key, "9", f.key, "7"))
+			assert.Equal(t, []any{wait, true}, []any{first, ok}, "%s before %s", f.key, later.key)
+		}
+	}
+}
+
+func TestNamesZero(t *testing.T) {
+	past := sent.Add(-time.Hour).Format(http.TimeFormat)
+	for name, row := range map[string]struct {
+		resp *http.Response
+		want bool
+	}{
+		"no response":             {nil, false},
+		"nothing said":            {dated(503), false},
+		"zeros":                   {dated(503, "Retry-After", " 00"), true},
+		"a time in the past":      {dated(503, "Retry-After", past), false},
+		"zero beside it":          {dated(503, "Retry-After", past, "X-Amz-Retry-After", "0"), true},
+		"a field of another code": {dated(503, "Retry-After", past, "X-RateLimit-Reset-After", "0"), false},
+		"a success":               {dated(200, "Retry-After", "0"), false},
+	} {
+		assert.Equal(t, row.want, NamesZero(row.resp), name)
+	}
+}
+
+// in returns the function that reads a field of the table.
+func in(key string) read {
+	return waits[slices.IndexFunc(waits[:], func(f waitField) bool { return f.key == key })].in
+}
+
 func TestSays(t *testing.T) {
 	h := http.Header{"X": {"a", " TRUE "}, "Y": {" 00\t"}}
 	assert.Equal(t, []bool{true, false, false}, []bool{Says(h, "X", "true"), Says(h, "X", "b"), Says(h, "Y", "true")})
@@ -65,7 +114,7 @@ func TestSays(t *testing.T) {
 }
 
 func TestResetAfter(t *testing.T) {
-	run(t, ResetAfter, []waitTest{
+	run(t, in("X-Ratelimit-Reset-After"), []waitTest{
 		{"a decimal", response(429, "X-RateLimit-Reset-After", "0.25"), 250 * time.Millisecond, true},
 		{"nothing left", response(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "1"), time.Second, true},
 		{"something left of this limit", response(429, "X-RateLimit-Remaining", "3", "X-RateLimit-Reset-After", "1"), 0, false},
@@ -114,7 +163,7 @@ func TestResetAnthropic(t *testing.T) {
 }
 
 func TestPushback(t *testing.T) {
-	run(t, Pushback, []waitTest{
+	run(t, in(pushback), []waitTest{
 		{"a wait", response(503, "Grpc-Retry-Pushback-Ms", "250"), 250 * time.Millisecond, true},
 		{"at once", response(503, "Grpc-Retry-Pushback-Ms", "0"), 0, true},
 		{"pitfall 2: negative", response(503, "Grpc-Retry-Pushback-Ms", "-1"), 0, false},
@@ -130,10 +179,11 @@ func TestPushback(t *testing.T) {
 
 // TestNoWaitOnSuccess: all fields, in a response that is no failure.
 func TestNoWaitOnSuccess(t *testing.T) {
-	for name, f := range map[string]read{
-		"Wait": Wait, "RetryAfter": RetryAfter, "Millis": Millis, "ResetAfter": ResetAfter,
-		"ResetOpenAI": ResetOpenAI, "ResetAnthropic": ResetAnthropic, "Pushback": Pushback,
-	} {
+	reads := map[string]read{"Wait": Wait, "RetryAfter": RetryAfter, "ResetOpenAI": ResetOpenAI, "ResetAnthropic": ResetAnthropic}
+	for _, f := range waits {
+		reads[f.key] = f.in
+	}
+	for name, f := range reads {
 		for _, code := range []int{101, 200, 202, 302} {
 			wait, ok := f(response(code, "Retry-After", "1", "Retry-After-Ms", "1", "RateLimit", `"a";r=0;t=1`,
 				"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1", "X-RateLimit-Reset-After", "1",
@@ -156,13 +206,15 @@ func FuzzWaits(f *testing.F) {
 	f.Add("2031-05-06T08:49:37Z")
 	f.Fuzz(func(t *testing.T, value string) {
 		resp := response(429, "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Remaining-Tokens", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
-		for _, key := range []string{
-			"X-Ratelimit-Reset-After", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Reset-Tokens",
-			"Anthropic-Ratelimit-Tokens-Reset", "Grpc-Retry-Pushback-Ms", "Retry-After-Ms",
-		} {
+		reads := []read{Wait, ResetOpenAI, ResetAnthropic}
+		for _, key := range []string{"X-Ratelimit-Reset-Requests", "X-Ratelimit-Reset-Tokens", "Anthropic-Ratelimit-Tokens-Reset"} {
 			resp.Header[key] = []string{value}
 		}
-		for _, f := range []read{Wait, ResetAfter, ResetOpenAI, ResetAnthropic, Pushback, Millis} {
+		for _, f := range waits {
+			resp.Header[f.key] = []string{value}
+			reads = append(reads, f.in)
+		}
+		for _, f := range reads {
 			wait, ok := f(resp)
 			require.GreaterOrEqual(t, wait, time.Duration(0))
 			if !ok {

@@ -67,8 +67,7 @@ var quotaGroups = [...]quotaGroup{
 		{"complexity", plainFields{"X-Ratelimit-Complexity-Remaining", "X-Ratelimit-Complexity-Reset", "X-Ratelimit-Complexity-Limit", instant}},
 	}},
 	{own: true, units: []unitFields{
-		{"", plainFields{"X-Hubspot-Ratelimit-Remaining", "X-Hubspot-Ratelimit-Interval-Milliseconds", "X-Hubspot-Ratelimit-Max",
-			func(s string, _ time.Time) (time.Duration, bool) { return millis(s) }}},
+		{"", plainFields{"X-Hubspot-Ratelimit-Remaining", "X-Hubspot-Ratelimit-Interval-Milliseconds", "X-Hubspot-Ratelimit-Max", millis}},
 	}},
 	{own: true, units: []unitFields{{"", plainFields{remaining: "X-Shopify-Shop-Api-Call-Limit"}}}, read: shopifyQuota},
 	{units: []unitFields{{"", plainFields{remaining: "Ratelimit"}}}, read: draftQuotas},

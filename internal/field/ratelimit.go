@@ -138,7 +138,7 @@ func age(h http.Header) time.Duration {
 	if !digits(s) {
 		return 0
 	}
-	age, _ := seconds(s)
+	age, _ := Decimal(s, time.Second)
 	if age > 1<<31*time.Second {
 		return 0
 	}

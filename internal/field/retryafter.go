@@ -31,28 +31,7 @@ import (
 //
 // If there are several fields, or several numbers that a gateway has joined by
 // commas, the longest wait counts.
-func RetryAfter(resp *http.Response) (time.Duration, bool) {
-	if !failed(resp) {
-		return 0, false
-	}
-	ref := received(resp.Header)
-	return Longest(resp.Header["Retry-After"], func(v string) (time.Duration, bool) { return retryAfter(v, ref) })
-}
-
-// Millis reads a wait in milliseconds from responses of status 400 or above. It uses the first of these fields that is valid:
-// retry-after-ms, x-ms-retry-after-ms (Azure and OpenAI use both),
-// x-amz-retry-after (AWS).
-func Millis(resp *http.Response) (time.Duration, bool) {
-	if !failed(resp) {
-		return 0, false
-	}
-	for _, key := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
-		if wait, ok := Longest(resp.Header[key], millis); ok {
-			return wait, true
-		}
-	}
-	return 0, false
-}
+func RetryAfter(resp *http.Response) (time.Duration, bool) { return retryAfterField.in(resp) }
 
 func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 	s = unquote(s)
@@ -81,9 +60,9 @@ func unquote(s string) string {
 	return s
 }
 
-func millis(s string) (time.Duration, bool) { return Decimal(s, time.Millisecond) }
+func millis(s string, _ time.Time) (time.Duration, bool) { return Decimal(s, time.Millisecond) }
 
-func seconds(s string) (time.Duration, bool) { return Decimal(trim(s), time.Second) }
+func seconds(s string, _ time.Time) (time.Duration, bool) { return Decimal(s, time.Second) }
 
 const (
 	// oldestInstant is the smallest number of seconds that is taken for a Unix
@@ -135,7 +114,7 @@ func span(s string) (time.Duration, bool) {
 			count = head
 		}
 	}
-	if wait, ok := seconds(count); ok {
+	if wait, ok := Decimal(trim(count), time.Second); ok {
 		return wait, true
 	}
 	return duration(s)

@@ -128,7 +128,7 @@ func TestRetryAfterStatuses(t *testing.T) {
 		101: false, 200: false, 201: false, 202: false, 301: false, 304: false, 399: false,
 		400: true, 403: true, 404: true, 413: true, 429: true, 500: true, 503: true, 599: true,
 	} {
-		for _, f := range []read{RetryAfter, Millis, Wait} {
+		for _, f := range []read{RetryAfter, in("Retry-After-Ms"), Wait} {
 			wait, ok := f(dated(code, "Retry-After-Ms", "1", "Retry-After", "1"))
 			assert.Equal(t, []bool{want, want}, []bool{ok, wait != 0}, "pitfall 8: status %d", code)
 		}
@@ -197,21 +197,20 @@ func TestMillis(t *testing.T) {
 		want   time.Duration
 		ok     bool
 	}{
-		"retry-after-ms":               {[]string{"Retry-After-Ms", "250"}, 250 * time.Millisecond, true},
-		"x-ms-retry-after-ms":          {[]string{"X-Ms-Retry-After-Ms", "250"}, 250 * time.Millisecond, true},
-		"x-amz-retry-after":            {[]string{"X-Amz-Retry-After", "250"}, 250 * time.Millisecond, true},
-		"the order":                    {[]string{"X-Amz-Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "1"}, time.Millisecond, true},
-		"a malformed one is passed":    {[]string{"X-Amz-Retry-After", "3", "Retry-After-Ms", "x"}, 3 * time.Millisecond, true},
-		"zero":                         {[]string{"Retry-After-Ms", "0"}, 0, true},
-		"decimals":                     {[]string{"Retry-After-Ms", "0.5"}, 500 * time.Microsecond, true},
-		"several":                      {[]string{"Retry-After-Ms", "1", "Retry-After-Ms", "9"}, 9 * time.Millisecond, true},
-		"pitfall 1: overflow":          {[]string{"Retry-After-Ms", "9223372036855"}, longestWait, true},
-		"pitfall 2: negative":          {[]string{"Retry-After-Ms", "-5"}, 0, false},
-		"pitfall 2: NaN":               {[]string{"Retry-After-Ms", "nan"}, 0, false},
-		"a date is no number":          {[]string{"Retry-After-Ms", "Tue, 06 May 2031 08:49:37 GMT"}, 0, false},
-		"Retry-After is another field": {[]string{"Retry-After", "1"}, 0, false},
+		"retry-after-ms":            {[]string{"Retry-After-Ms", "250"}, 250 * time.Millisecond, true},
+		"x-ms-retry-after-ms":       {[]string{"X-Ms-Retry-After-Ms", "250"}, 250 * time.Millisecond, true},
+		"x-amz-retry-after":         {[]string{"X-Amz-Retry-After", "250"}, 250 * time.Millisecond, true},
+		"the order":                 {[]string{"X-Amz-Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "1"}, time.Millisecond, true},
+		"a malformed one is passed": {[]string{"X-Amz-Retry-After", "3", "Retry-After-Ms", "x"}, 3 * time.Millisecond, true},
+		"zero":                      {[]string{"Retry-After-Ms", "0"}, 0, true},
+		"decimals":                  {[]string{"Retry-After-Ms", "0.5"}, 500 * time.Microsecond, true},
+		"several":                   {[]string{"Retry-After-Ms", "1", "Retry-After-Ms", "9"}, 9 * time.Millisecond, true},
+		"pitfall 1: overflow":       {[]string{"Retry-After-Ms", "9223372036855"}, longestWait, true},
+		"pitfall 2: negative":       {[]string{"Retry-After-Ms", "-5"}, 0, false},
+		"pitfall 2: NaN":            {[]string{"Retry-After-Ms", "nan"}, 0, false},
+		"a date is no number":       {[]string{"Retry-After-Ms", "Tue, 06 May 2031 08:49:37 GMT"}, 0, false},
 	} {
-		wait, ok := Millis(dated(503, tt.header...))
+		wait, ok := Wait(dated(503, tt.header...))
 		assert.Equal(t, tt.ok, ok, name)
 		assert.Equal(t, tt.want, wait, name)
 	}

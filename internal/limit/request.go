@@ -149,7 +149,7 @@ func (r *Request) DropExpect() {
 // Sleep waits until d is over or ready receives something. It ends at once when the
 // caller's context does.
 func (r *Request) Sleep(d time.Duration, ready <-chan struct{}) error {
-	if attempt.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
+	if instant.Sleep(r.Ctx, d, ready); r.Ctx.Err() != nil {
 		return attempt.ContextErr(r.Ctx)
 	}
 	return nil

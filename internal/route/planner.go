@@ -259,12 +259,12 @@ func (p *Planner) Refresh() {
 	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
 		return // nothing could be sent after this sleep
 	}
-	attempt.Sleep(p.Ctx, time.Until(idle), nil)
+	instant.Sleep(p.Ctx, time.Until(idle), nil)
 	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Registry.Now()) {
 		p.refreshed = true
 		done := make(chan struct{})
 		time.AfterFunc(0, func() { closeIdle(p.Maker.first); close(done) })
-		attempt.Sleep(p.Ctx, attempt.DrainTime, done) // a base may wait for its requests
+		instant.Sleep(p.Ctx, attempt.DrainTime, done) // a base may wait for its requests
 	}
 }
 

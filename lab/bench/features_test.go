@@ -116,7 +116,7 @@ var features = []feature{
 		absent: regexp.MustCompile(`(?i)debugpage|dashboard`)},
 	{name: "plays faults for tests", ours: yes, shown: []string{"faults.TestWaitsOfARule"},
 		names: map[string]string{"azcore": "fake.ErrorResponder"}, absent: regexp.MustCompile(`(?i)\.fault|fake`)},
-	{name: "retries other functions than requests", ours: yes, shown: []string{"policy.TestDoSucceeds", "examples/database"},
+	{name: "retries other functions than requests", ours: yes, shown: []string{"retry.TestDoSucceeds", "examples/database"},
 		names: map[string]string{"failsafehttp": "failsafe.Executor", "resty": "resty.Backoff"}},
 
 	{name: "returns something else instead (fallback)", ours: no, probe: fallsBack, setups: fallbackSetups,

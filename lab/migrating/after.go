@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/retry"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -87,7 +88,7 @@ func backoffAfter(ctx context.Context, client *http.Client, method, url string, 
 }
 
 func pingAfter(ctx context.Context, ping func(context.Context) error) error {
-	return policy.Do(ctx, policy.Rule{MaxAttempts: 5, Backoff: backoff.Randomized{}}, nil, ping)
+	return retry.Do(ctx, policy.Rule{MaxAttempts: 5, Backoff: backoff.Randomized{}}, nil, ping)
 }
 
 func loopAfter(ctx context.Context, client *http.Client, method, url string, body []byte) (*http.Response, error) {

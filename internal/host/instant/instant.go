@@ -1,8 +1,9 @@
-// Package instant has a type for points in time. With it the compiler tells a point in
-// time from a length of time, which time.Duration alone would both be.
+// Package instant has a type for points in time, their clock, and a sleep. With the type the
+// compiler tells a point in time from a length of time, which time.Duration alone would both be.
 package instant
 
 import (
+	"context"
 	"math"
 	"time"
 )
@@ -73,4 +74,21 @@ func (c *Clock) InstantOf(at time.Time) Instant { return Instant(at.Sub(c.epoch)
 func (c *Clock) TimeOf(at Instant) time.Time {
 	now := time.Now()
 	return now.Add(at.Sub(c.InstantOf(now)))
+}
+
+// Sleep waits until d is over, ready receives something or ctx ends. If d is not
+// positive, it does not wait. It reports whether ready received something, or is closed.
+func Sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) (woken bool) {
+	if d <= 0 {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-ready:
+		return true
+	}
+	return false
 }

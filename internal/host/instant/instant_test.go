@@ -1,8 +1,10 @@
 package instant
 
 import (
+	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -34,4 +36,38 @@ func TestArithmetic(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, later.Sub(At(time.Second)))
 	assert.Equal(t, 1500*time.Millisecond, later.Since())
 	assert.Equal(t, "1.5s", later.String())
+}
+
+// A sleep ends when its time is over, when it is woken, or with its context.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		ready := make(chan struct{}, 1)
+		for _, row := range []struct {
+			d, took time.Duration
+			wake    time.Duration // 0: nobody does
+			woken   bool
+		}{
+			{-1, 0, 0, false},
+			{0, 0, 0, false},
+			{time.Second, time.Second, 0, false},
+			{time.Second, time.Second / 2, time.Second / 2, true},
+			{2 * time.Hour, time.Hour, 0, false},
+		} {
+			var wake <-chan struct{}
+			if row.wake > 0 {
+				time.AfterFunc(row.wake, func() { ready <- struct{}{} })
+				wake = ready
+			}
+			c, end := context.WithTimeout(ctx, time.Hour)
+			began := time.Now()
+			assert.Equal(t, row.woken, Sleep(c, row.d, wake), row)
+			assert.LessOrEqual(t, time.Since(began), row.took, row)
+			if row.took < time.Hour {
+				assert.Equal(t, row.took, time.Since(began), row)
+			}
+			end()
+		}
+	})
 }

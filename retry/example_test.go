@@ -1,4 +1,4 @@
-package policy_test
+package retry_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/retry"
 )
 
 // Do connects to a database that is still starting. It retries only while the
@@ -25,7 +26,7 @@ func ExampleDo() {
 	starting := func(err error) bool { return strings.Contains(err.Error(), "starting up") }
 
 	rule := policy.Rule{MaxAttempts: 5, Backoff: backoff.Exponential{Base: time.Millisecond, Jitter: backoff.JitterFull}}
-	err := policy.Do(context.Background(), rule, starting, connect)
+	err := retry.Do(context.Background(), rule, starting, connect)
 	fmt.Println("calls:", calls, "error:", err)
 	// Output: calls: 3 error: <nil>
 }
@@ -48,7 +49,7 @@ func ExampleDoValue() {
 		return stored, nil
 	}
 
-	value, err := policy.DoValue(context.Background(), policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)},
+	value, err := retry.DoValue(context.Background(), policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)},
 		func(err error) bool { return errors.Is(err, conflict) }, increment)
 	fmt.Println(value, err)
 	// Output: 42 <nil>
@@ -58,9 +59,9 @@ func ExampleDoValue() {
 // without the mark.
 func ExamplePermanent() {
 	calls := 0
-	err := policy.Do(context.Background(), policy.Rule{}, nil, func(context.Context) error {
+	err := retry.Do(context.Background(), policy.Rule{}, nil, func(context.Context) error {
 		calls++
-		return policy.Permanent(fs.ErrNotExist)
+		return retry.Permanent(fs.ErrNotExist)
 	})
 	fmt.Println("calls:", calls, "error:", err, err == fs.ErrNotExist)
 	// Output: calls: 1 error: file does not exist true
@@ -69,15 +70,15 @@ func ExamplePermanent() {
 func ExampleLimitError() {
 	busy := errors.New("busy")
 	rule := policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}
-	err := policy.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
+	err := retry.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
 
 	fmt.Println(err)
-	if gaveUp, ok := errors.AsType[*policy.LimitError](err); ok {
+	if gaveUp, ok := errors.AsType[*retry.LimitError](err); ok {
 		fmt.Println(gaveUp.Attempts)
 	}
 	fmt.Println(errors.Is(err, busy))
 	// Output:
-	// policy: gave up after attempt 3: no attempts left: busy
+	// retry: gave up after attempt 3: no attempts left: busy
 	// 3
 	// true
 }

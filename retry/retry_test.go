@@ -1,4 +1,4 @@
-package policy
+package retry
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/internal/testkit"
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
@@ -52,12 +53,12 @@ func (d *diary) waits() []time.Duration {
 // "Implementing Exponential Back-Off": waits of 1 to 16 s, each with its own
 // random milliseconds, then "stop and log the error". The zero rule does it.
 func TestDoOlderGoogleStory(t *testing.T) {
-	for _, rule := range []Rule{{Backoff: backoff.Google{}}, {}} {
+	for _, rule := range []policy.Rule{{Backoff: backoff.Google{}}, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
 			err := Do(t.Context(), rule, nil, d.busy)
 			assert.ErrorIs(t, err, errBusy)
-			assert.EqualError(t, err, "policy: gave up after attempt 6: no attempts left: busy")
+			assert.EqualError(t, err, "retry: gave up after attempt 6: no attempts left: busy")
 			require.Len(t, d.waits(), 5)
 			for n, wait := range d.waits() {
 				assert.True(t, (1<<n)*sec <= wait && wait <= (1<<n)*sec+sec, "wait %d is %v", n, wait)
@@ -75,7 +76,7 @@ func TestDoOlderGoogleStory(t *testing.T) {
 func TestDoNewerGoogleStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		err := Do(t.Context(), Rule{MaxAttempts: 40, Backoff: backoff.Google{}}, nil, d.busy)
+		err := Do(t.Context(), policy.Rule{MaxAttempts: 40, Backoff: backoff.Google{}}, nil, d.busy)
 		assert.Error(t, err)
 		require.Len(t, d.waits(), 39)
 		for _, wait := range d.waits()[5:] {
@@ -91,11 +92,11 @@ func TestDoMacroStory(t *testing.T) {
 		d := newDiary()
 		failure := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
-		rule := Rule{MaxAttempts: 100, Backoff: backoff.Geometric{}}
+		rule := policy.Rule{MaxAttempts: 100, Backoff: backoff.Geometric{}}
 		call := func(context.Context) error { d.note(); return failure }
 
 		err := Do(t.Context(), rule, full, call)
-		assert.EqualError(t, err, `policy: gave up after attempt 5: the back-off stopped: {"error": "queue capacity"}`)
+		assert.EqualError(t, err, `retry: gave up after attempt 5: the back-off stopped: {"error": "queue capacity"}`)
 		assert.Equal(t, []time.Duration{0, sec, 3 * sec, 7 * sec, 15 * sec}, d.at)
 
 		failure = io.ErrUnexpectedEOF
@@ -108,7 +109,7 @@ func TestDoSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for tries := 1; tries <= 4; tries++ {
 			d := newDiary()
-			got, err := DoValue(t.Context(), Rule{MaxAttempts: 4, Backoff: backoff.Constant(3 * sec)}, nil, func(context.Context) (int, error) {
+			got, err := DoValue(t.Context(), policy.Rule{MaxAttempts: 4, Backoff: backoff.Constant(3 * sec)}, nil, func(context.Context) (int, error) {
 				if d.note(); len(d.at) < tries {
 					return 0, errBusy
 				}
@@ -123,7 +124,7 @@ func TestDoSucceeds(t *testing.T) {
 
 func TestDoReturnsTheLastValueBesideAnError(t *testing.T) {
 	calls := 0
-	got, err := DoValue(t.Context(), Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
+	got, err := DoValue(t.Context(), policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
 		calls++
 		return fmt.Sprint("response ", calls), errBusy
 	})
@@ -142,7 +143,7 @@ func (r recorder) Delay(n int, prev time.Duration) time.Duration {
 func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked [][2]time.Duration
-		_ = Do(t.Context(), Rule{MaxAttempts: 4, Backoff: recorder{&asked}}, nil, newDiary().busy)
+		_ = Do(t.Context(), policy.Rule{MaxAttempts: 4, Backoff: recorder{&asked}}, nil, newDiary().busy)
 		assert.Equal(t, [][2]time.Duration{{0, 0}, {1, sec}, {2, 2 * sec}}, asked)
 	})
 }
@@ -153,17 +154,17 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 	nested := &LimitError{Attempts: 3, Err: errBusy}
 	yes, no := func(error) bool { return true }, func(error) bool { return false }
 	for name, test := range map[string]struct {
-		rule         Rule
+		rule         policy.Rule
 		retryable    func(error) bool
 		failed, want error
 	}{
-		"predicate says no":              {Rule{}, no, errBusy, errBusy},
-		"permanent":                      {Rule{}, nil, Permanent(errBusy), errBusy},
-		"permanent, predicate says yes":  {Rule{}, yes, Permanent(errBusy), errBusy},
-		"permanent inside another error": {Rule{}, yes, wrapped, wrapped},
-		"permanent twice":                {Rule{}, nil, Permanent(Permanent(errBusy)), Permanent(errBusy)},
-		"retries off":                    {Rule{MaxAttempts: 1}, yes, errBusy, errBusy},
-		"retried by a layer below":       {Rule{}, nil, nested, nested},
+		"predicate says no":              {policy.Rule{}, no, errBusy, errBusy},
+		"permanent":                      {policy.Rule{}, nil, Permanent(errBusy), errBusy},
+		"permanent, predicate says yes":  {policy.Rule{}, yes, Permanent(errBusy), errBusy},
+		"permanent inside another error": {policy.Rule{}, yes, wrapped, wrapped},
+		"permanent twice":                {policy.Rule{}, nil, Permanent(Permanent(errBusy)), Permanent(errBusy)},
+		"retries off":                    {policy.Rule{MaxAttempts: 1}, yes, errBusy, errBusy},
+		"retried by a layer below":       {policy.Rule{}, nil, nested, nested},
 	} {
 		calls := 0
 		err := Do(t.Context(), test.rule, test.retryable, func(context.Context) error { calls++; return test.failed })
@@ -175,9 +176,9 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 func TestDoLayersMultiplyOnlyWhenTold(t *testing.T) {
 	calls := 0
 	inner := func(ctx context.Context) error {
-		return Do(ctx, Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
+		return Do(ctx, policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
 	}
-	outer := Rule{MaxAttempts: 2, Backoff: backoff.Constant(0)}
+	outer := policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(0)}
 	assert.ErrorIs(t, Do(t.Context(), outer, nil, inner), errBusy)
 	testkit.Count(t, 3, calls, "function called")
 	assert.ErrorIs(t, Do(t.Context(), outer, func(error) bool { return true }, inner), errBusy)
@@ -209,7 +210,7 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
-			err := Do(t.Context(), Rule{MaxAttempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsedTime: test.elapsed}, nil, func(context.Context) error {
+			err := Do(t.Context(), policy.Rule{MaxAttempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsedTime: test.elapsed}, nil, func(context.Context) error {
 				d.note()
 				time.Sleep(test.response)
 				return errBusy
@@ -232,7 +233,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 			d := newDiary()
 			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
 			defer cancel()
-			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), MaxElapsedTime: -1}, nil, d.busy)
+			err := Do(ctx, policy.Rule{Backoff: backoff.Constant(sec), MaxElapsedTime: -1}, nil, d.busy)
 			assert.Len(t, d.at, test.calls)
 			assert.Equal(t, d.at[len(d.at)-1], time.Since(d.start), "no wait in vain")
 			assert.NoError(t, ctx.Err())
@@ -250,13 +251,13 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 		reason := errors.New("shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*ms, func() { cancel(reason) })
-		err := Do(ctx, Rule{Backoff: backoff.Constant(sec)}, nil, d.busy)
+		err := Do(ctx, policy.Rule{Backoff: backoff.Constant(sec)}, nil, d.busy)
 		assert.Equal(t, 1500*ms, time.Since(d.start))
 		assert.Len(t, d.at, 2)
 		for _, want := range []error{errBusy, context.Canceled, reason} {
 			assert.ErrorIs(t, err, want)
 		}
-		assert.EqualError(t, err, "policy: gave up after attempt 2: the context ended: shutting down: busy")
+		assert.EqualError(t, err, "retry: gave up after attempt 2: the context ended: shutting down: busy")
 		assert.False(t, os.IsTimeout(err))
 	})
 }
@@ -265,21 +266,10 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 func TestDoIgnoresWhatIsForHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		rule := Rule{MaxAttempts: 3, ReplayBuffer: 1 << 40, RetryBudget: RetryBudget{Ratio: 7}, Classify: classify.Refusals}
+		rule := policy.Rule{MaxAttempts: 3, ReplayBuffer: 1 << 40, RetryBudget: policy.RetryBudget{Ratio: 7}, Classify: classify.Refusals}
 		assert.ErrorIs(t, Do(t.Context(), rule, nil, d.busy), errBusy)
 		assert.Len(t, d.at, 3)
 	})
-}
-
-// Where the wait and the context end together, select would choose either.
-func TestSleepPrefersTheContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, wait := range []time.Duration{0, 1, time.Hour} {
-		for range 100 {
-			assert.Equal(t, context.Canceled, sleep(ctx, wait))
-		}
-	}
 }
 
 func TestDoAfterTheContext(t *testing.T) {
@@ -287,15 +277,15 @@ func TestDoAfterTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
 	d := newDiary()
-	err := Do(ctx, Rule{}, nil, d.busy)
+	err := Do(ctx, policy.Rule{}, nil, d.busy)
 	assert.Empty(t, d.at)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, reason)
-	assert.EqualError(t, err, "policy: gave up before the first attempt: the context ended: shutting down")
+	assert.EqualError(t, err, "retry: gave up before the first attempt: the context ended: shutting down")
 
 	late, cancelLate := context.WithTimeout(t.Context(), -1)
 	defer cancelLate()
-	assert.True(t, os.IsTimeout(Do(late, Rule{}, nil, d.busy)))
+	assert.True(t, os.IsTimeout(Do(late, policy.Rule{}, nil, d.busy)))
 	assert.Empty(t, d.at)
 }
 
@@ -304,7 +294,7 @@ func TestDoContextEndsDuringAnAttempt(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), sec)
 		defer cancel()
 		query := func(failed error) error {
-			return Do(ctx, Rule{}, func(error) bool { return true }, func(ctx context.Context) error {
+			return Do(ctx, policy.Rule{}, func(error) bool { return true }, func(ctx context.Context) error {
 				<-ctx.Done()
 				return failed
 			})
@@ -324,7 +314,7 @@ func TestDoContextEndsDuringAnAttempt(t *testing.T) {
 // A cancellation inside f that is not the caller's is an error like any other.
 func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 	calls := 0
-	err := Do(t.Context(), Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error {
+	err := Do(t.Context(), policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error {
 		calls++
 		return context.Canceled
 	})
@@ -334,7 +324,7 @@ func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 
 func TestDoAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{MaxAttempts: 3, Backoff: backoff.Constant(sec), AttemptTimeout: 100 * ms}
+		rule := policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(sec), AttemptTimeout: 100 * ms}
 		d := newDiary()
 		var last context.Context
 		var predicate []error
@@ -343,12 +333,12 @@ func TestDoAttemptTimeout(t *testing.T) {
 				d.note()
 				last = ctx
 				<-ctx.Done()
-				assert.Equal(t, ErrAttemptTimeout, context.Cause(ctx))
+				assert.Equal(t, policy.ErrAttemptTimeout, context.Cause(ctx))
 				return ctx.Err()
 			})
 		assert.Equal(t, []time.Duration{0, 1100 * ms, 2200 * ms}, d.at)
 		assert.Equal(t, 2300*ms, time.Since(d.start))
-		assert.ErrorIs(t, err, ErrAttemptTimeout)
+		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.True(t, os.IsTimeout(err))
 		assert.Equal(t, []error{context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded}, predicate)
@@ -359,11 +349,11 @@ func TestDoAttemptTimeout(t *testing.T) {
 
 func TestDoAttemptThatEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), AttemptTimeout: sec}
+		rule := policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(0), AttemptTimeout: sec}
 		var last context.Context
 		err := Do(t.Context(), rule, nil, func(ctx context.Context) error { last = ctx; return errBusy })
 		assert.ErrorIs(t, err, errBusy)
-		assert.NotErrorIs(t, err, ErrAttemptTimeout)
+		assert.NotErrorIs(t, err, policy.ErrAttemptTimeout)
 		assert.Equal(t, context.Canceled, last.Err(), "its context ends with it")
 
 		rule.AttemptTimeout = -1
@@ -379,7 +369,7 @@ func TestDoDeadlineWithinAnAttempt(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), sec)
 		defer cancel()
 		calls := 0
-		err := Do(ctx, Rule{AttemptTimeout: time.Minute}, nil, func(ctx context.Context) error {
+		err := Do(ctx, policy.Rule{AttemptTimeout: time.Minute}, nil, func(ctx context.Context) error {
 			calls++
 			<-ctx.Done()
 			return ctx.Err()
@@ -391,21 +381,21 @@ func TestDoDeadlineWithinAnAttempt(t *testing.T) {
 
 func TestDoRefuses(t *testing.T) {
 	f := func(context.Context) error { t.Error("called"); return nil }
-	assert.EqualError(t, Do(t.Context(), Rule{}, nil, nil), "policy: Do: the function is nil")
+	assert.EqualError(t, Do(t.Context(), policy.Rule{}, nil, nil), "retry: the function is nil")
 	var none context.Context
-	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
+	assert.EqualError(t, Do(none, policy.Rule{}, nil, f), "retry: the context is nil")
 
-	err := Do(t.Context(), Rule{Backoff: backoff.Exponential{Base: -1}}, nil, f)
-	assert.EqualError(t, err, "policy: Do: "+
+	err := Do(t.Context(), policy.Rule{Backoff: backoff.Exponential{Base: -1}}, nil, f)
+	assert.EqualError(t, err, "retry: "+
 		"Backoff.Base: -1ns is negative")
-	fault, ok := errors.AsType[*FieldError](err)
+	fault, ok := errors.AsType[*policy.FieldError](err)
 	assert.True(t, ok && fault.Field == "Backoff.Base")
 }
 
 func TestDoLetsPanicsPass(t *testing.T) {
 	var attempt context.Context
 	assert.PanicsWithValue(t, "broken", func() {
-		_ = Do(t.Context(), Rule{AttemptTimeout: time.Hour}, nil, func(ctx context.Context) error {
+		_ = Do(t.Context(), policy.Rule{AttemptTimeout: time.Hour}, nil, func(ctx context.Context) error {
 			attempt = ctx
 			panic("broken")
 		})
@@ -415,8 +405,8 @@ func TestDoLetsPanicsPass(t *testing.T) {
 
 // article returns a rule with the settings of "Exponential Backoff In Go". Its
 // MaxElapsedTime is Elapsed, which bounds the start of the last retry.
-func article(attempts int, interval time.Duration, multiplier float64, longest, elapsed time.Duration) Rule {
-	return Rule{
+func article(attempts int, interval time.Duration, multiplier float64, longest, elapsed time.Duration) policy.Rule {
+	return policy.Rule{
 		MaxAttempts: attempts,
 		Backoff: backoff.Randomized{
 			InitialInterval: interval, RandomizationFactor: 0.5, Multiplier: multiplier, MaxInterval: longest,
@@ -428,7 +418,7 @@ func article(attempts int, interval time.Duration, multiplier float64, longest, 
 // The figures that "Exponential Backoff In Go" gives with each setting.
 func TestArticlePresets(t *testing.T) {
 	for name, test := range map[string]struct {
-		rule      Rule
+		rule      policy.Rule
 		response  time.Duration
 		retries   int           // at most
 		longest   time.Duration // in all
