@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -108,18 +109,19 @@ func (c *call) tryLight() (*http.Response, error) {
 	}
 	var a *try // nil: the base gets the request as it is
 	if c.Rule.Timed || c.Rule.Limited {
-		if o.Ended = c.State.Ended(); c.provesConnection() {
-			o.Link = &attempt.Link{Proves: true}
-		}
+		o.Ended = c.State.Ended()
+		proves := c.provesConnection()
 		a = &try{Attempt: attempt.Attempt{
 			Outcome: o, Base: base, First: c.base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
+			Linked: proves, Proves: proves,
 		}}
 		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
 			a.permit.Cancel(&c.Request)
 			return c.run(nil)
 		}
 		a.permit.Start(&a.Attempt)
-		a.fly()
+		a.fly(c)
+		a.permit.Landed(&a.Attempt)
 		o = a.Outcome
 	} else {
 		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
@@ -161,6 +163,18 @@ func (c *call) askClassifier(resp *http.Response) (v classify.Class) {
 	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
+}
+
+// provesConnection reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) provesConnection() bool {
+	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
+}
+
+// parentContext returns the context that the attempts begin with: the caller's, or the one
+// that RequestStart returned.
+func (c *call) parentContext() context.Context {
+	return cmp.Or(c.spanned, c.Req.Context())
 }
 
 // isSingle reports whether at most one attempt is allowed.

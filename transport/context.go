@@ -130,16 +130,16 @@ func markOf(ctx context.Context) *mark {
 // markResponse returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
 // limit, a Transport around this one that sees the mark does not start again.
-func (r *report) markResponse(resp *http.Response, reason Reason) *http.Response {
+func (x *retrier) markResponse(resp *http.Response, reason Reason) *http.Response {
 	req := resp.Request
 	if req == nil {
-		req = r.Req
+		req = x.Req
 	}
-	m := r.mark
+	m := x.mark
 	if m == nil {
 		m = new(mark)
 	}
-	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, r.historyFor(reason), reason != ReasonFinal && r.gaveUp(reason)
+	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, x.historyFor(reason), reason != ReasonFinal && x.gaveUp(reason)
 	m.req = *req.WithContext(m)
 	resp.Request = &m.req
 	return resp

@@ -209,8 +209,8 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
-	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
-	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
+	x.last.Outcome = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
+	x.download, x.offset, x.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
 	}
@@ -221,10 +221,10 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	resp, err := x.loop()
 	if reason := HistoryOf(resp, nil).Reason; reason != "" && reason != ReasonFinal {
 		attempt.Discard(x.Ctx, resp)
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
+		return nil, x.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.Ctx.Err() != nil {
-		err = x.report.newError(x.reasonGone(), attempt.ContextErr(x.Ctx)) // whatever error the base made of it
+		err = x.newError(x.reasonGone(), attempt.ContextErr(x.Ctx)) // whatever error the base made of it
 	}
 	return resp, err
 }

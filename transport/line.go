@@ -33,7 +33,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 			if no.Err != nil || x.Ctx.Err() != nil {
 				return nil, x.refuse(no), true
 			}
-			x.waited += x.report.holdInVain(x.permit.Queued)
+			x.holdInVain()
 			reason, _ := x.reasonFor(no)
 			resp, err = x.endWith(reason, kept, header, d.err)
 			return resp, err, true
@@ -70,18 +70,18 @@ func (x *retrier) discard(d *decision) attempt.Kept {
 // it was kept. Otherwise the caller gets an error, with the header of that response.
 func (x *retrier) endWith(reason Reason, kept attempt.Kept, header http.Header, err error) (*http.Response, error) {
 	x.permit.Cancel(&x.Request)
-	x.report.endsWith(reason, err)
+	x.endsWith(reason, err)
 	if kept.Response != nil {
-		return x.report.markResponse(kept.Response, reason), nil
+		return x.markResponse(kept.Response, reason), nil
 	}
-	e := x.report.newError(reason, err)
+	e := x.newError(reason, err)
 	e.Header = header
 	return nil, e
 }
 
 // A schedule is the rest of the attempts of a request, from the first time on that it stands in a line.
 type schedule struct {
-	until time.Time       // when the last of them would begin; zero: the request has not stood in a line
+	ends  time.Time       // when the last of them would begin; zero: the request has not stood in a line
 	steps []time.Duration // from each attempt to the next
 }
 
@@ -96,10 +96,10 @@ func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 		return nil
 	}
 	now := time.Now()
-	if x.until.IsZero() {
+	if x.ends.IsZero() {
 		x.plan(x, d, now)
 	}
-	latest := x.until
+	latest := x.ends
 	if d != nil && len(x.steps) == 0 { // the last attempt may wait once more as long as it has
 		latest = later(latest, now.Add(d.delay))
 	}
@@ -114,7 +114,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 	for len(x.steps) > 0 && waited >= x.steps[0] {
 		waited -= x.steps[0]
 		x.steps = x.steps[1:]
-		x.report.leftOut++
+		x.leftOut++
 	}
 	return no
 }
@@ -131,7 +131,7 @@ func (s *schedule) plan(x *retrier, d *decision, now time.Time) {
 			took = x.last.Took()
 		}
 	}
-	s.until = now
+	s.ends = now
 	most := rule.MaxAttempts
 	if x.sent == 0 {
 		most = max(most, 2)
@@ -146,7 +146,7 @@ func (s *schedule) plan(x *retrier, d *decision, now time.Time) {
 			wait += time.Duration(rand.Float64() * float64(longest-wait))
 		}
 		s.steps = append(s.steps, took+max(wait, asked))
-		s.until = s.until.Add(took + max(wait, asked))
+		s.ends = s.ends.Add(took + max(wait, asked))
 	}
 }
 

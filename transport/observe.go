@@ -49,7 +49,7 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	defer closeUnless(x.Ctx, &told, resp)
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
-		Reason: x.report.reason, Duration: time.Since(began),
+		Reason: x.reason, Duration: time.Since(began),
 		Attempts: x.sent, Waited: x.waited, BodyFollows: bodied,
 	}
 	for _, t := range x.traces() {
@@ -68,9 +68,8 @@ func (x *retrier) watchAttempt(a *try) (asksAddress bool) {
 		if t == nil {
 			continue
 		}
-		if observed = true; t.AttemptStart != nil {
-			a.Watched, a.by = true, x
-		}
+		observed = true
+		a.Watched = a.Watched || t.AttemptStart != nil
 		if t.AttemptEnd != nil {
 			a.told = a.Ctx
 		}
@@ -80,24 +79,24 @@ func (x *retrier) watchAttempt(a *try) (asksAddress bool) {
 
 // attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
 // Another attempt may read the caller's own body meanwhile, or has read it.
-func (x *retrier) attemptDeadline(a *try) time.Time {
-	until, _ := x.Ctx.Deadline()
-	body := cmp.Or(a.Body, x.Req.Body)
+func (c *call) attemptDeadline(a *try) time.Time {
+	until, _ := c.Ctx.Deadline()
+	body := cmp.Or(a.Body, c.Req.Body)
 	after := a.Timeouts.After
 	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := x.Registry.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
+	if end := c.Registry.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
 		return end
 	}
 	return until
 }
 
 // tellStart calls the hooks AttemptStart. header is the attempt's own.
-func (x *retrier) tellStart(a *try, header http.Header) {
+func (c *call) tellStart(a *try, header http.Header) {
 	about := AttemptStart{
-		Request: x.Req, Host: x.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
-		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a),
+		Request: c.Req, Host: c.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
+		Offset: a.offset, Start: c.Registry.TimeOf(a.SentAt), Deadline: c.attemptDeadline(a),
 	}
-	for _, t := range x.traces() {
+	for _, t := range c.traces() {
 		if t != nil {
 			a.Ctx = callStart(t.AttemptStart, a.Ctx, about)
 		}
@@ -122,7 +121,7 @@ func (c *call) tellEnd(told *context.Context, resp *http.Response, a Attempt) {
 
 // tellUndecided calls the hooks AttemptEnd for an attempt about which nothing was decided, because
 // the base transport or a function of the user's panicked.
-func (r *report) tellUndecided(told *context.Context, o *attempt.Outcome) {
+func (x *retrier) tellUndecided(told *context.Context, o *attempt.Outcome) {
 	if *told == nil {
 		return
 	}
@@ -130,7 +129,7 @@ func (r *report) tellUndecided(told *context.Context, o *attempt.Outcome) {
 	if o.Err == attempt.ErrOutrun {
 		d.reason = ReasonOutrun
 	}
-	r.tellEnd(told, o.Resp, r.attemptOf(o, &d))
+	x.tellEnd(told, o.Resp, x.attemptOf(o, &d))
 }
 
 // observeBody makes the body of a response tell its end. It reports whether it does.

@@ -16,10 +16,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// A report records the attempts of a call and tells the traces and the log about
-// them.
+// A report is what a retrier will tell of its attempts.
 type report struct {
-	*call
 	history []Attempt       // empty after a success on the first attempt
 	mark    *mark           // with room for the history, which callers get without the call; nil: there is none
 	reason  Reason          // of the last decision
@@ -34,42 +32,42 @@ type report struct {
 // record adds the attempt that ended with o to the history, and tells the hooks and the log of it.
 // told is the context of the hooks; nil: they were told, or there are none. A success on the first
 // attempt that did not wait is not in the history, because nobody will ask how it came.
-func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) {
-	r.reason = d.reason
-	keeps := len(r.history) > 0 || o.Number > 1 || d.err != nil || d.reason != ReasonFinal || o.Queued != (attempt.Queued{})
-	logs := r.t.logger != nil && r.logsAttempts()
+func (x *retrier) record(told *context.Context, o *attempt.Outcome, d *decision) {
+	x.reason = d.reason
+	keeps := len(x.history) > 0 || o.Number > 1 || d.err != nil || d.reason != ReasonFinal || o.Queued != (attempt.Queued{})
+	logs := x.t.logger != nil && x.logsAttempts()
 	if o.Kind == attempt.Cut || !keeps && !logs && *told == nil {
 		return
 	}
-	a := r.attemptOf(o, d)
+	a := x.attemptOf(o, d)
 	if keeps {
-		if r.mark == nil {
-			r.mark = new(mark)
-			r.history = r.mark.few[:0]
+		if x.mark == nil {
+			x.mark = new(mark)
+			x.history = x.mark.few[:0]
 		}
-		r.history = append(r.history, a)
+		x.history = append(x.history, a)
 	}
 	if *told != nil {
-		r.tellEnd(told, o.Resp, a)
+		x.tellEnd(told, o.Resp, a)
 	}
 	if logs {
-		r.logAttempt(a)
+		x.logAttempt(a)
 	}
 }
 
-// holdInVain notes how long limits have held the request for an attempt that is not sent, and returns it.
-func (r *report) holdInVain(q attempt.Queued) time.Duration {
-	r.held = heldBy(q)
-	return r.held.waited
+// holdInVain notes how long limits have held the request for an attempt that is not sent.
+func (x *retrier) holdInVain() {
+	x.held = heldBy(x.permit.Queued)
+	x.waited += x.held.waited
 }
 
 // endsWith notes that no attempt follows after all, although the hooks were told that there would be a retry.
-func (r *report) endsWith(reason Reason, err error) {
-	if r.reason = reason; len(r.history) > 0 { // else a body was cut
-		last := &r.history[len(r.history)-1]
+func (x *retrier) endsWith(reason Reason, err error) {
+	if x.reason = reason; len(x.history) > 0 { // else a body was cut
+		last := &x.history[len(x.history)-1]
 		last.Err, last.Delay, last.Reason = err, 0, reason
 	}
-	r.logNotSent(History{Reason: reason, held: r.held}, err)
+	x.logNotSent(History{Reason: reason, held: x.held}, err)
 }
 
 // A held is how long limits held a request, and the limit that took longest.
@@ -79,16 +77,16 @@ type held struct {
 }
 
 // attemptOf returns an attempt as others see it.
-func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
+func (x *retrier) attemptOf(o *attempt.Outcome, d *decision) Attempt {
 	a := Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Offset: r.offset, Status: o.Status(), Err: d.err, Class: o.Class, Addr: o.Link.Addr(),
+		Number: o.Number, Kind: AttemptKind(o.Kind), Offset: x.offset, Status: o.Status(), Err: d.err, Class: o.Class, Addr: o.Link.Addr(),
 		Pool: o.PoolNumber(), RetryAfter: d.retryAfter, Delay: d.delay, Duration: o.Took(), Reason: d.reason, at: d.at,
 	}
 	if o.Err != nil {
 		a.unsent = o.Link.Unsent()
 	}
 	if o.SentAt != 0 {
-		a.Start = r.Registry.TimeOf(o.SentAt)
+		a.Start = x.Registry.TimeOf(o.SentAt)
 	}
 	if o.Queued != (attempt.Queued{}) {
 		at := heldBy(o.Queued)
@@ -115,21 +113,21 @@ func heldBy(q attempt.Queued) (h held) {
 }
 
 // attrsOf begins the attributes of a log line about a request.
-func (r *report) attrsOf() attrs {
+func (x *retrier) attrsOf() attrs {
 	return attrs{
-		slog.String("host", r.HostName()),
-		slog.String("method", method(r.Req)),
-		slog.String("url", redact.URL(r.Req.URL)),
+		slog.String("host", x.HostName()),
+		slog.String("method", method(x.Req)),
+		slog.String("url", redact.URL(x.Req.URL)),
 	}
 }
 
 // logAttempt writes the line of an attempt.
-func (r *report) logAttempt(a Attempt) {
-	all, addr := r.attrsOf(), cmp.Or(a.Addr, redact.Addr(a.Err))
+func (x *retrier) logAttempt(a Attempt) {
+	all, addr := x.attrsOf(), cmp.Or(a.Addr, redact.Addr(a.Err))
 	all.add(true, slog.Int("number", a.Number))
 	all.add(true, slog.String("kind", string(a.Kind)))
 	all.add(a.Status != 0, slog.Int("status", a.Status))
-	all.add(a.Err != nil, slog.String("error", a.outcome(r.Req.URL.String())))
+	all.add(a.Err != nil, slog.String("error", a.outcome(x.Req.URL.String())))
 	all.add(a.Class != classify.Unknown, slog.String("class", string(a.Class)))
 	all.add(true, slog.String("reason", string(a.Reason)))
 	all.addTime("retry_after", a.RetryAfter)
@@ -140,23 +138,23 @@ func (r *report) logAttempt(a Attempt) {
 	all.add(addr != "", slog.String("addr", addr))
 	all.add(a.Pool > 0, slog.Int("pool", a.Pool))
 	all.add(a.Offset > 0, slog.Int64("offset", a.Offset))
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, "attempt", all...)
+	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, "attempt", all...)
 }
 
 // logNotSent writes the line of a request that is not sent, or not again. why may be nil.
-func (r *report) logNotSent(h History, why error) {
-	if r.t.logger == nil || !r.logsAttempts() {
+func (x *retrier) logNotSent(h History, why error) {
+	if x.t.logger == nil || !x.logsAttempts() {
 		return
 	}
-	all, text := r.attrsOf(), "request not sent"
-	if len(r.history) > 0 {
+	all, text := x.attrsOf(), "request not sent"
+	if len(x.history) > 0 {
 		text = "retry not sent"
 	}
-	all.addError(why, r.Req.URL.String())
+	all.addError(why, x.Req.URL.String())
 	all.add(true, slog.String("reason", string(h.Reason)))
 	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
 	all.addTime("waited", h.held.waited)
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, text, all...)
+	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, text, all...)
 }
 
 // attrs are the attributes of a log line.
@@ -183,14 +181,14 @@ func (all *attrs) addTime(key string, d time.Duration) {
 }
 
 // historyFor returns the history of a call that ends for a reason.
-func (r *report) historyFor(reason Reason) History {
-	h := History{Reason: reason, Attempts: slices.Clip(r.history), held: r.held, leftOut: r.leftOut}
-	if reason == r.reason {
-		h.Until = r.until
+func (x *retrier) historyFor(reason Reason) History {
+	h := History{Reason: reason, Attempts: slices.Clip(x.history), held: x.held, leftOut: x.leftOut}
+	if reason == x.reason {
+		h.Until = x.until
 	}
 	switch {
-	case r.began != 0:
-		h.began = r.Registry.TimeOf(r.began)
+	case x.began != 0:
+		h.began = x.Registry.TimeOf(x.began)
 	case len(h.Attempts) > 0:
 		h.began = h.Attempts[0].sentAt()
 	}
@@ -199,14 +197,14 @@ func (r *report) historyFor(reason Reason) History {
 }
 
 // newError returns the error of a call that ends without a response.
-func (r *report) newError(reason Reason, err error) *Error {
+func (x *retrier) newError(reason Reason, err error) *Error {
 	return &Error{
-		History: r.historyFor(reason),
+		History: x.historyFor(reason),
 		Err:     err,
-		request: method(r.Req) + " " + redact.URL(r.Req.URL),
-		url:     r.Req.URL.String(),
-		ended:   r.Ctx.Err(),
-		ofBody:  r.ofBody,
+		request: method(x.Req) + " " + redact.URL(x.Req.URL),
+		url:     x.Req.URL.String(),
+		ended:   x.Ctx.Err(),
+		ofBody:  x.ofBody,
 	}
 }
 

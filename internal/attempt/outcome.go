@@ -87,11 +87,6 @@ func (o *Outcome) PoolNumber() int {
 	return o.Pool.Number
 }
 
-// AsSent returns the outcome of an attempt that may be under way still.
-func (o *Outcome) AsSent() Outcome {
-	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Ended: o.Ended, Link: o.Link}
-}
-
 // A Result tells how an attempt ended, as a sign of the host.
 type Result uint8
 
@@ -148,9 +143,7 @@ func IsLate(ctx context.Context, err error) bool {
 // attempt whose connection nobody needs to know.
 type Link struct {
 	Proves bool // the class of the outcome depends on it; else only observers hear of it
-
-	out  Outgoing // the copy that the attempt sends
-	room values   // for the header of the copy
+	ctx    *attemptContext
 
 	asked  atomic.Bool // a connection is wanted
 	got    atomic.Bool // there was one, so the server may have seen the request
@@ -170,7 +163,7 @@ func (l *Link) getConn(server string) {
 	}
 	l.mu.Unlock()
 	l.asked.Store(true)
-	a := &l.out.Ctx
+	a := l.ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
@@ -199,7 +192,7 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 			l.mu.Unlock()
 		}()
 	}
-	a := &l.out.Ctx
+	a := l.ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
