@@ -27,6 +27,7 @@ type call struct {
 	base    http.RoundTripper
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
+	traces  []Trace         // that observe the call
 	keyed   bool            // the rule made the request's Idempotency-Key
 }
 
@@ -37,26 +38,24 @@ type call struct {
 // error through which errors.Is and errors.As see the last error (see [Error]).
 // [HistoryOf] tells why a response was not retried.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := false
+	defer closeBodyUnless(&sent, req) // also if a function of the user's panics
 	if err := attempt.CheckRequest(req); err != nil {
-		if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
-			_ = req.Body.Close()
-		}
 		return nil, err
 	}
 	set := t.registry.Rules.Load()
 	if set == nil {
-		attempt.CloseBody(req)
 		return nil, errNotMade
 	}
 	base, err := t.pools.Resolve(t)
 	if err != nil {
-		attempt.CloseBody(req)
 		return nil, err
 	}
 	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
 	c.options = optionsOf(c.Ctx)
+	c.traces = c.options.tracesAfter(t.traces)
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
@@ -66,7 +65,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.Rule.Policy.IdempotencyKey != nil {
 		c.addKey()
 	}
-	if c.isLight() && c.Ctx.Err() == nil {
+	light := c.isLight() && c.Ctx.Err() == nil
+	if sent = true; light {
 		return c.tryLight()
 	}
 	return c.run(nil)
@@ -83,17 +83,8 @@ func (c *call) isLight() bool {
 			return false
 		}
 	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsFirst()) && (c.options == nil || !c.options.trace.hasHooks()) &&
+	return !c.Rule.Loops && len(c.traces) == 0 && (c.t.logger == nil || !c.logsAttempts()) &&
 		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && !(c.Rule.Breaker && c.State.Failing()) && (!c.Rule.Limited || c.Registry.Fleet == nil)
-}
-
-// logsFirst is like logsAttempts, before anything is sent. It closes the request's body if the handler panics.
-func (c *call) logsFirst() bool {
-	asked := false
-	defer attempt.CloseBodyUnless(&asked, c.Req)
-	logs := c.logsAttempts()
-	asked = true
-	return logs
 }
 
 // tryLight is the fast path. It makes the first attempt, and returns the response if it
@@ -207,7 +198,7 @@ func (c *call) reasonGone() Reason {
 }
 
 // findRule finds the rule of the request, if its path or its context has one besides that of
-// the host. It closes the request's body if that fails.
+// the host.
 func (c *call) findRule() error {
 	if c.Rule.Paths != nil {
 		if p := c.Rule.Paths.Find(method(c.Req), c.Req.URL); p != nil {
@@ -217,10 +208,8 @@ func (c *call) findRule() error {
 	if c.options == nil || c.options.rule == nil {
 		return nil
 	}
-	found := false
-	defer attempt.CloseBodyUnless(&found, c.Req) // also if a back-off's Validate panics
 	r, err := c.options.rule.CompleteOver(c.Rule)
-	c.Rule, found = r, err == nil
+	c.Rule = r
 	return err
 }
 
@@ -230,10 +219,7 @@ func (c *call) addKey() {
 	if rules.HasKey(c.Req.Header) {
 		return
 	}
-	asked := false
-	defer attempt.CloseBodyUnless(&asked, c.Req)
-	key := c.Rule.Policy.IdempotencyKey(c.Req)
-	if asked = true; key != "" {
+	if key := c.Rule.Policy.IdempotencyKey(c.Req); key != "" {
 		c.Req, c.keyed = rules.WithKey(c.Req, key), true
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -25,7 +26,7 @@ type (
 // are in a context.
 type options struct {
 	sending sending
-	trace   *Trace
+	traces  []Trace            // with hooks for requests
 	rule    *rules.RequestRule // of WithRule; nil: none
 }
 
@@ -80,10 +81,10 @@ func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 // net/http/httptrace, a trace that is already in ctx is called after it.
 // Config.Traces are called before both.
 func WithTrace(ctx context.Context, trace *Trace) context.Context {
-	if trace == nil {
+	if !trace.hasHooks() {
 		return ctx
 	}
-	return withOptions(ctx, func(o *options) { o.trace = joinTraces(trace, o.trace) })
+	return withOptions(ctx, func(o *options) { o.traces = append([]Trace{*trace}, o.traces...) })
 }
 
 func withOptions(ctx context.Context, change func(*options)) context.Context {
@@ -98,6 +99,14 @@ func withOptions(ctx context.Context, change func(*options)) context.Context {
 func optionsOf(ctx context.Context) *options {
 	o, _ := ctx.Value(optionsKey{}).(*options)
 	return o
+}
+
+// tracesAfter returns the traces of a call: first those of its Transport, and then those of the options.
+func (o *options) tracesAfter(first []Trace) []Trace {
+	if o == nil || len(o.traces) == 0 {
+		return first
+	}
+	return slices.Concat(first, o.traces)
 }
 
 // A mark is the history of a response that called for a retry and was not retried, or

@@ -466,9 +466,9 @@ func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
 	assert.Equal(t, []string{"HostRule", "findRule", "tryLight"}, bodies["RoundTrip"])
 	assert.Equal(t, []string{"loop"}, bodies["run"])
 	assert.Equal(t, []string{"admit", "send", "askRule", "judge", "record", "deliver"}, bodies["loop"])
-	assert.Equal(t, []string{"discard", "Sleep", "GetBody"}, bodies["between"])
+	assert.Equal(t, []string{"Keep", "Sleep", "GetBody"}, bodies["between"])
 	assert.Contains(t, bodies["judge"], "commit")
-	assert.Equal(t, []string{"HostRule", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "discard", "Sleep", "GetBody", "deliver"}, names)
+	assert.Equal(t, []string{"HostRule", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "Keep", "Sleep", "GetBody", "deliver"}, names)
 }
 
 // traced builds a program, each function of which says at its entry where it is.

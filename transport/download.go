@@ -90,13 +90,14 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
-	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: optionsOf(req.Context())}
+	o := optionsOf(req.Context())
+	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: o, traces: o.tracesAfter(d.t.traces)}
 }
 
 // downloadOf returns what continues the body of a response, or nil.
 func downloadOf(resp *http.Response) *download {
 	body := resp.Body
-	if observed, ok := body.(*attempt.ObservedBody); ok {
+	if observed, ok := body.(*watchedBody); ok {
 		body = observed.ReadCloser
 	}
 	if b, ok := body.(*resume.Body); ok {

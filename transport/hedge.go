@@ -45,7 +45,6 @@ type race struct {
 	hedge    *hedge        // nil: there is none; of no meaning before launched is closed
 	launched chan struct{} // is closed when the hedge is sent, or will not be
 	ended    atomic.Bool   // an attempt has ended, and who sets it first has ended first
-	behind   bool          // the hedge has ended first
 	arrived  bool          // the hedge has come
 	raise    func()        // repeats a panic or a runtime.Goexit of the goroutine of the hedge; nil: there was none
 }
@@ -94,15 +93,15 @@ func (r *race) sendFirst() {
 		timer = time.AfterFunc(delay, r.fly)
 	}
 	defer func() { // also if the base transport panics
-		if r.behind = r.ended.Swap(true); timer != nil && !timer.Stop() {
-			if <-r.launched; r.behind && r.hedge != nil {
+		if behind := r.ended.Swap(true); timer != nil && !timer.Stop() {
+			if <-r.launched; behind && r.hedge != nil {
 				<-r.hedge.came
 				r.arrived = true
 			}
 		}
 		r.first.end()
 	}()
-	r.first.flyCopy()
+	r.first.fly(&r.call)
 }
 
 // fly launches the hedge, sends it and asks the rule about its outcome, in a goroutine of its own. A
@@ -135,7 +134,7 @@ func (r *race) fly() {
 	if h = r.launch(); h != nil {
 		r.hedge = h
 		close(r.launched)
-		h.flyCopy()
+		h.fly(&h.call)
 		h.end()
 		h.call.askRule(&h.try, nil)
 		if ahead = !r.ended.Swap(true); ahead && h.Failed() {

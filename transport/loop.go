@@ -73,7 +73,7 @@ func (c *call) newRetrier() *retrier {
 func (c *call) run(first *try) (resp *http.Response, err error) {
 	x := c.newRetrier()
 	defer x.ObeyCancel()()
-	if first == nil && x.hasHooks() {
+	if first == nil && len(x.traces) > 0 {
 		began := time.Now()
 		x.requestStart()
 		defer func() { x.requestEnd(began, resp, err) }()
@@ -169,7 +169,8 @@ func (x *retrier) admit() *limit.Rejection {
 	return nil
 }
 
-// refuse ends the call without a further attempt, cancels its permit, and tells the observers.
+// refuse ends the call without a further attempt, because a limit refused it or the context has ended. It cancels the permit, and
+// tells the observers.
 func (x *retrier) refuse(no *limit.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
@@ -177,18 +178,10 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	x.permit.Cancel(&x.Request)
 	x.holdInVain()
 	reason, err := x.reasonFor(no)
-	told := History{Reason: reason}
-	if x.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || x.held.waited > 0 || no.Err == nil {
-		e := x.refusal(reason, no, err)
-		told, err = e.History, e
-	} // else there is nothing to tell but the error of the context
-	x.logNotSent(told, nil)
-	return err
-}
-
-// refusal returns the error of a request that a limit refused, or whose context ended before the next
-// attempt.
-func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error {
+	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
+		x.logNotSent(History{Reason: reason}, nil)
+		return err // there is nothing to tell but the error of the context
+	}
 	e := x.newError(reason, err)
 	e.limit = Reason(no.Limit)
 	switch reason {
@@ -202,6 +195,7 @@ func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error 
 			e.Until = no.Until
 		}
 	}
+	x.logNotSent(e.History, nil)
 	return e
 }
 

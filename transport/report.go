@@ -224,8 +224,8 @@ func (c observer) Tells(v news.Change) func() {
 		line.add(v.Addr != "", slog.String("addr", v.Addr))
 	}
 	return func() {
-		if told != nil {
-			told(ctx, h)
+		for _, hook := range told {
+			hook(ctx, h)
 		}
 		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
 			t.logger.LogAttrs(ctx, level, h.message(), line...)

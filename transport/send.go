@@ -37,19 +37,16 @@ func (a *try) prepare(c *call) {
 	}
 }
 
-// fly sends a copy of the request, or the caller's own request if that is possible.
+// fly sends a copy of the request, or the caller's own request if that is possible. The error of a timer says until when a
+// Transport below would have waited.
 func (a *try) fly(c *call) {
-	if a.Light() {
-		a.SendLight()
-	} else {
+	if a.Out == nil {
+		if a.Light() {
+			a.SendLight()
+			return
+		}
 		a.prepare(c)
-		a.flyCopy()
 	}
-}
-
-// flyCopy sends the copy of the request. The error of a timer says until when a Transport below would have
-// waited.
-func (a *try) flyCopy() {
 	if a.SendCopy(); a.Hidden == nil {
 		return
 	}

@@ -356,18 +356,3 @@ func IsCanceled(req *http.Request) bool {
 		return false
 	}
 }
-
-// CloseBody closes the body of a request that is not sent.
-func CloseBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
-}
-
-// CloseBodyUnless closes the body of a request that is not sent because a function of the
-// user's panicked.
-func CloseBodyUnless(returned *bool, req *http.Request) {
-	if !*returned {
-		CloseBody(req)
-	}
-}

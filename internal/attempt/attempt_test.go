@@ -441,16 +441,6 @@ func TestWhatARequestMayDo(t *testing.T) {
 	assert.False(t, IsCanceled(&http.Request{}))
 }
 
-func TestCloseBody(t *testing.T) {
-	b, yes, no := body("x"), true, false
-	CloseBody(&http.Request{})
-	CloseBody(&http.Request{Body: b})
-	CloseBodyUnless(&yes, &http.Request{Body: b})
-	assert.Equal(t, 1, b.closes, "times closed")
-	CloseBodyUnless(&no, &http.Request{Body: b})
-	assert.Equal(t, 2, b.closes, "times closed")
-}
-
 // Attempts of one request run beside each other. They share nothing that they change.
 func TestAttemptsBesideEachOther(t *testing.T) {
 	req := requestOf(t, "GET", nil)
