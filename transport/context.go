@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
@@ -136,52 +135,12 @@ func markOf(ctx context.Context) *mark {
 	return m
 }
 
-// markResponse returns resp with its history. Its Request becomes
-// a copy whose context carries the mark, for [HistoryOf]. If the reason is a
-// limit, a Transport around this one that sees the mark does not start again.
-func (x *retrier) markResponse(resp *http.Response, reason Reason) *http.Response {
-	req := resp.Request
-	if req == nil {
-		req = x.Req
-	}
-	m := x.mark
-	if m == nil {
-		m = new(mark)
-	}
-	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, x.historyFor(reason), reason != ReasonFinal && x.gaveUp(reason)
-	m.req = *req.WithContext(m)
-	resp.Request = &m.req
-	return resp
-}
-
 // of reports whether the mark belongs to this response. A caller who sends the
 // request of a marked response again hands the mark down with it. A RoundTripper
 // in between may have copied the response. The copy shares its header.
 func (m *mark) of(resp *http.Response) bool {
 	own := m.resp.Header
 	return m.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
-}
-
-// A History says how a request went: which attempts were made, and why there was no further one.
-type History struct {
-	// Reason says why there was no further attempt. It is [ReasonFinal] if the
-	// response did not call for a retry, and "" if there is no history.
-	Reason Reason
-	// Until is the time before which a new request would meet the same Reason. It is zero if that
-	// is not known, as for a deadline, for Rule.Concurrency, for the retry budget and for attempts
-	// that are used up.
-	//
-	//	ReasonThrottled                   the end of the wait that the server asked for
-	//	ReasonQuota, ReasonRateLimit      when its turn would have come
-	//	ReasonCircuitOpen                 the next probe, if Rule.CircuitBreaker says FailFast
-	Until time.Time
-	// Attempts are all attempts, oldest first, with hedges.
-	Attempts []Attempt
-
-	began   time.Time     // when the request did; zero: not known
-	took    time.Duration // until its end
-	held    held          // after the last attempt, in vain
-	leftOut int           // attempts of its schedule that passed in a line
 }
 
 // HistoryOf returns the history of a request. resp and err are the results of a Transport, of an

@@ -56,55 +56,11 @@ const (
 	continuationGap = time.Second
 )
 
-// resumeBody makes the response's body continue after a cut. If the body cannot be
-// continued, resumeBody returns nil.
-func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) {
-		return nil
-	}
-	var plan resume.Plan
-	var why error = resume.ErrOff
-	rule := &c.Rule.Policy
-	may := resume.Terms{
-		Max: rule.MaxAttempts - 1, Again: rule.MaxRefetch, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
-	}
-	if c.Rule.Resumes && !c.isSingle() {
-		plan, why = resume.Check(c.Req, resp, &may)
-	}
-	if plan.Compares {
-		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
-			return nil
-		}
-	}
-	if why != nil {
-		return nil
-	}
-	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
-	if s != (series{sent: 1}) {
-		d.past = &past{series: s}
-	}
-	d.body.Fetcher, resp.Body = d, &d.body
-	return d
-}
-
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
 	o := optionsOf(req.Context())
 	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: o, traces: o.tracesAfter(d.t.traces)}
-}
-
-// downloadOf returns what continues the body of a response, or nil.
-func downloadOf(resp *http.Response) *download {
-	body := resp.Body
-	if observed, ok := body.(*watchedBody); ok {
-		body = observed.ReadCloser
-	}
-	if b, ok := body.(*resume.Body); ok {
-		d, _ := b.Fetcher.(*download)
-		return d
-	}
-	return nil
 }
 
 // request returns the request with the context of its span, to which the continuations belong as
@@ -264,7 +220,16 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	if gone != nil && !errors.Is(cause, gone) {
 		why = attempt.ContextErr(c.Ctx)
 	}
-	e := d.bodyError(offset, d.reasonOf(cause), err, why)
+	reason := ReasonNotResumable // or else the cause does not come from the loop
+	switch {
+	case d.req.Context().Err() != nil:
+		reason = c.reasonGone()
+	case cause == resume.ErrLimit:
+		reason = ReasonMaxAttempts
+	case cause == resume.ErrLate:
+		reason = ReasonDeadline
+	}
+	e := d.bodyError(offset, reason, err, why)
 	if last, ok := errors.AsType[*Error](cause); ok {
 		e.History = last.History
 	}
@@ -277,16 +242,9 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	return e
 }
 
-// reasonOf returns the Reason for a cause that does not come from the loop.
-func (d *download) reasonOf(cause error) Reason {
-	switch {
-	case d.req.Context().Err() != nil:
-		c := d.callFor(d.req)
-		return c.reasonGone()
-	case cause == resume.ErrLimit:
-		return ReasonMaxAttempts
-	case cause == resume.ErrLate:
-		return ReasonDeadline
-	}
-	return ReasonNotResumable
+// bodyError returns the error of a body that was cut at offset.
+func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
+	e.Err = &cutError{cut, cause, e.url}
+	return e
 }

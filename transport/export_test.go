@@ -106,5 +106,5 @@ func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.Made.L
 
 // Observed returns a body that tells its end to a Trace.
 func Observed(body io.ReadCloser, trace Trace) io.ReadCloser {
-	return &watchedBody{ReadCloser: body, traces: []Trace{trace}}
+	return &observedBody{ReadCloser: body, traces: []Trace{trace}}
 }

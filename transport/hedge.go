@@ -24,9 +24,9 @@ import (
 // The effect of PUT and DELETE is idempotent, but their status is not. The second
 // attempt finds the work of the first attempt done and fails. So only safe methods
 // are hedged, and others if the rule or the caller allows it.
-func (x *retrier) hedgeable() bool {
-	return (x.body == nil || x.body.Concurrent()) && !x.isSingle() && len(x.Req.Trailer) == 0 && x.isIdempotent() &&
-		(attempt.IsSafe(x.Req) || x.Rule.Policy.Hedge.UnsafeMethods == policy.On || x.options != nil && x.options.sending == sendRepeatable) && !attempt.Upgrades(x.Req)
+func (c *call) hedgeable(body replay.Body) bool {
+	return (body == nil || body.Concurrent()) && !c.isSingle() && len(c.Req.Trailer) == 0 && c.isIdempotent() &&
+		(attempt.IsSafe(c.Req) || c.Rule.Policy.Hedge.UnsafeMethods == policy.On || c.options != nil && c.options.sending == sendRepeatable) && !attempt.Upgrades(c.Req)
 }
 
 // A race is the first attempt of a request, and a hedge beside it if the response takes long. The first

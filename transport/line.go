@@ -51,7 +51,11 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		}
 	}
 	x.permit.Cancel(&x.Request)
-	x.endsWith(reason, err)
+	if x.reason = reason; len(x.history) > 0 { // else a body was cut
+		at := &x.history[len(x.history)-1] // the hooks were told that there would be a retry
+		at.Err, at.Delay, at.Reason = err, 0, reason
+	}
+	x.logNotSent(History{Reason: reason, held: x.held}, err)
 	if kept.Response != nil {
 		return x.markResponse(kept.Response, reason), nil, true
 	}
@@ -60,12 +64,6 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		e.Header = last.Header
 	}
 	return nil, e, true
-}
-
-// A schedule is the rest of the attempts of a request, from the first time on that it stands in a line.
-type schedule struct {
-	ends  instant.Instant // when the last of them would begin; 0: the request has not stood in a line
-	steps []time.Duration // from each attempt to the next
 }
 
 // awaitTurn waits until the host has room for the next attempt, for as long as the schedule of the request would have gone on. d

@@ -13,60 +13,12 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
-
-// A retrier is what the attempts of a call share. The goroutine of the request owns it, and nobody else reads or
-// writes it. But while that goroutine is in the base transport with a first attempt, it lends the retrier to the
-// goroutine of a hedge (see race).
-type retrier struct {
-	call
-	series
-	schedule
-	report
-
-	last     *try            // the attempt at hand
-	room     try             // for it, if it is none of a race
-	permit   limit.Permit    // of the next attempt
-	planner  route.Planner   // of the routes to the host
-	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
-	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
-	body     replay.Body     // nil: none
-	waited   time.Duration   // at the limits, by all attempts
-	retried  bool            // the loop has retried; a hedge is no retry
-	broke    bool            // an attempt ended with an error
-	download *download       // the body that this continues, or that the response got; nil: it does not resume
-}
-
-// A series are the attempts of a call. For the body of a response these are the attempts since the last progress.
-type series struct {
-	sent int           // attempts so far
-	prev time.Duration // the previous value of the back-off
-}
-
-// A decision is the result of judging one attempt.
-type decision struct {
-	reason     Reason
-	delay      time.Duration // until the next attempt
-	retryAfter time.Duration // that was asked for
-	at         time.Time     // when the outcome was known
-	err        error         // of the attempt, with the reason why the request's body cannot be sent again
-	drain      time.Duration // how long after at the response may be drained before the retry
-	getsBody   bool          // before the retry, the caller's GetBody is to be called
-	ended      error         // the end of the caller's context, if it ended a wait for the body
-	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	why        error         // why the request's body cannot be sent again, if the body itself does not say so
-	stuck      bool          // the server wants the request over another connection, and there is none
-}
-
-// newRetrier returns the retrier of a call, which it takes over.
-func (c *call) newRetrier() *retrier {
-	x := &retrier{call: *c}
-	x.Observer, x.planner.Maker, x.last = observer{&x.call}, x.t.pools, &x.room
-	return x
-}
 
 // run makes the attempts of a call. first is the first attempt if it was made already. It is a
 // function of its own, so that a light request does not pay for a retrier.
@@ -78,7 +30,9 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 		x.requestStart()
 		defer func() { x.requestEnd(began, resp, err) }()
 	}
-	if x.began = x.Registry.Now(); first != nil {
+	if first == nil {
+		x.began = x.Registry.Now()
+	} else {
 		x.room, x.sent = *first, 1
 		if x.last.DoneAt == 0 {
 			x.last.DoneAt = x.Registry.Now()
@@ -199,6 +153,24 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	return e
 }
 
+// reasonFor returns the Reason and the error of a refusal. The error is nil if the reason says
+// everything.
+func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
+	reason := Reason(no.Limit)
+	switch no.Why {
+	case limit.WhyFull:
+		return reason, nil
+	case limit.WhyLate:
+		return cmp.Or(reason, ReasonDeadline), errLate
+	case limit.WhyOverdue:
+		return cmp.Or(reason, ReasonMaxElapsedTime), errOverdue
+	}
+	if gone := c.reasonGone(); reason == "" || gone == ReasonCanceled {
+		reason = gone
+	}
+	return reason, no.Err
+}
+
 // askRule tells the limits what the headers of an attempt say, and then asks the rule for its class, unless
 // there is one already. history are the attempts before it.
 func (c *call) askRule(a *try, history []Attempt) {
@@ -232,8 +204,20 @@ func (c *call) askRule(a *try, history []Attempt) {
 	}
 }
 
-// retryable reports whether a class calls for a retry.
-func retryable(v classify.Class) bool { return (&attempt.Outcome{Class: v}).Failed() }
+// beforeResponse returns the error of an attempt as a classifier sees it. If another base is around
+// net/http, an error that nobody knows may be anything, such as that of a source of tokens. But hooks
+// prove that there was no connection.
+func (c *call) beforeResponse(err error, link *attempt.Link) error {
+	_, direct := c.base.(*http.Transport)
+	_, own := errors.AsType[*bodyError](err)
+	switch {
+	case link.Connected() && classify.ErrorTypeOf(err) == classify.ErrorTLS:
+		return shaken{err}
+	case (direct || link.Unsent()) && !own && classify.ErrorTypeOf(err) == classify.ErrorOther:
+		return unanswered{err}
+	}
+	return err
+}
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
@@ -248,14 +232,13 @@ func (x *retrier) judge(d *decision) {
 	d.at, d.err = time.Now(), a.Err
 	x.broke = x.broke || a.Err != nil
 	x.planner.Note(&x.Request, &a.Outcome)
-	hint, u := a.permit.Done(&x.Request, &a.Outcome)
+	d.retryAfter, d.u = a.permit.Done(&x.Request, &a.Outcome)
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until
 		}
 	}
-	d.u = u
-	d.retryAfter = max(hint, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
+	d.retryAfter = max(d.retryAfter, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
 	misdirected := a.Status() == http.StatusMisdirectedRequest || a.Err != nil && route.WantsHTTP1(a.Err)
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(&x.Request, &a.Outcome)
 	f := x.facts(d)
@@ -272,8 +255,7 @@ func (x *retrier) judge(d *decision) {
 		d.drain = f.within(d.delay, attempt.DrainTime)
 		x.commit(d, f.backoff, f.within(d.delay, replay.MaxBusy))
 	}
-	switch x.until = (time.Time{}); d.reason {
-	case ReasonThrottled, ReasonRateLimit:
+	if x.until = (time.Time{}); d.reason == ReasonThrottled || d.reason == ReasonRateLimit {
 		x.until = d.at.Add(max(d.retryAfter, f.turn))
 	}
 	if d.reason == ReasonRetry && a.Kind == attempt.Cut {
@@ -378,4 +360,28 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		return nil, err
 	}
 	return nil, x.newError(d.reason, cmp.Or(d.err, err))
+}
+
+// resumeBody makes the response's body continue after a cut. If the body cannot be
+// continued, resumeBody returns nil.
+func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
+	if !c.Rule.Resumes || resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) || c.isSingle() {
+		return nil
+	}
+	rule := &c.Rule.Policy
+	plan, why := resume.Check(c.Req, resp, &resume.Terms{
+		Max: rule.MaxAttempts - 1, Again: rule.MaxRefetch, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
+	})
+	if why != nil {
+		return nil
+	}
+	if small, _ := attempt.InMemory(resp.Body); small && plan.Compares { // nothing can cut what is in memory
+		return nil
+	}
+	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
+	if s != (series{sent: 1}) {
+		d.past = &past{series: s}
+	}
+	d.body.Fetcher, resp.Body = d, &d.body
+	return d
 }

@@ -57,24 +57,18 @@ func (x *retrier) watchAttempt(a *try) (asksAddress bool) {
 	return a.told != nil || x.sent > 1 && (x.t.logger != nil || len(x.traces) > 0)
 }
 
-// attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
-// Another attempt may read the caller's own body meanwhile, or has read it.
-func (c *call) attemptDeadline(a *try) time.Time {
-	until, _ := c.Ctx.Deadline()
-	body := cmp.Or(a.Body, c.Req.Body)
-	after := a.Timeouts.After
-	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := c.Registry.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
-		return end
-	}
-	return until
-}
-
 // tellStart calls the hooks AttemptStart. header is the attempt's own.
 func (c *call) tellStart(a *try, header http.Header) {
 	about := AttemptStart{
 		Request: c.Req, Host: c.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
-		Offset: a.offset, Start: c.Registry.TimeOf(a.SentAt), Deadline: c.attemptDeadline(a),
+		Offset: a.offset, Start: c.Registry.TimeOf(a.SentAt),
+	}
+	about.Deadline, _ = c.Ctx.Deadline()
+	// Another attempt may read the caller's own body meanwhile, or has read it.
+	if body := cmp.Or(a.Body, c.Req.Body); a.Timeouts.After > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body)) {
+		if end := about.Start.Add(a.Timeouts.After); about.Deadline.IsZero() || end.Before(about.Deadline) {
+			about.Deadline = end
+		}
 	}
 	for _, t := range c.traces {
 		a.Ctx = callStart(t.AttemptStart, a.Ctx, about)
@@ -97,32 +91,19 @@ func (c *call) tellEnd(told *context.Context, resp *http.Response, a Attempt) {
 	}
 }
 
-// tellUndecided calls the hooks AttemptEnd for an attempt about which nothing was decided, because
-// the base transport or a function of the user's panicked.
-func (x *retrier) tellUndecided(told *context.Context, o *attempt.Outcome) {
-	if *told == nil {
-		return
-	}
-	d := decision{err: o.Err}
-	if o.Err == attempt.ErrOutrun {
-		d.reason = ReasonOutrun
-	}
-	x.tellEnd(told, o.Resp, x.attemptOf(o, &d))
-}
-
 // observeBody makes the body of a response tell its end. It reports whether it does.
 func (x *retrier) observeBody(resp *http.Response) bool {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || attempt.HandsOver(x.Req, resp) ||
 		!slices.ContainsFunc(x.traces, func(t Trace) bool { return t.BodyEnd != nil }) {
 		return false
 	}
-	resp.Body = &watchedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
+	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
 	return true
 }
 
-// A watchedBody is the body of a response. It counts the bytes, and tells the hooks of its end. Close may come from
+// An observedBody is the body of a response. It counts the bytes, and tells the hooks of its end. Close may come from
 // another goroutine during a Read.
-type watchedBody struct {
+type observedBody struct {
 	io.ReadCloser
 	traces   []Trace
 	ctx      context.Context // of the hooks
@@ -137,7 +118,7 @@ type watchedBody struct {
 	ended  bool
 }
 
-func (b *watchedBody) Read(p []byte) (int, error) {
+func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.mu.Lock()
 	b.bytes += int64(max(n, 0))
@@ -150,11 +131,11 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 
 // ResumeTried reports whether the body has asked for its rest. A Transport around this
 // one asks.
-func (b *watchedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
+func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close tells the end after the body is closed, also if its Close panics. A Read that it ends
 // is no error of the body.
-func (b *watchedBody) Close() error {
+func (b *observedBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -163,7 +144,7 @@ func (b *watchedBody) Close() error {
 }
 
 // end calls the hooks BodyEnd, once. err is io.EOF if the body was read whole, and nil if it was closed before.
-func (b *watchedBody) end(err error) {
+func (b *observedBody) end(err error) {
 	b.mu.Lock()
 	ended, bytes := b.ended, b.bytes
 	if b.closed && err != io.EOF {
@@ -186,6 +167,19 @@ func (b *watchedBody) end(err error) {
 			t.BodyEnd(b.ctx, e)
 		}
 	}
+}
+
+// downloadOf returns what continues the body of a response, or nil.
+func downloadOf(resp *http.Response) *download {
+	body := resp.Body
+	if observed, ok := body.(*observedBody); ok {
+		body = observed.ReadCloser
+	}
+	if b, ok := body.(*resume.Body); ok {
+		d, _ := b.Fetcher.(*download)
+		return d
+	}
+	return nil
 }
 
 // closeUnless closes a response that nobody gets because a function of the user's panicked.

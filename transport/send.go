@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -14,17 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
-
-// A try is one attempt of a call: what is sent, its permit, and who hears of its end. The goroutine that sends it owns it,
-// and then the retrier whose attempt at hand it is.
-type try struct {
-	attempt.Attempt
-	permit limit.Permit
-	body   replay.Body     // whose bytes it sends; nil: none
-	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
-	trial  *route.Trial    // its base, if that is one; it may go over another pool
-	offset int64           // where it continues a body
-}
 
 // prepare makes the copy that is sent.
 func (a *try) prepare(c *call) {
@@ -67,7 +55,7 @@ func (a *try) end() {
 
 // send makes the next attempt.
 func (x *retrier) send() {
-	if x.Rule.Hedge && x.sent == 0 && x.hedgeable() {
+	if x.Rule.Hedge && x.sent == 0 && x.hedgeable(x.body) {
 		x.race()
 		return
 	}

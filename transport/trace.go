@@ -237,3 +237,31 @@ func callStart[A any](hook func(context.Context, A) context.Context, ctx context
 
 // fewAttempts is how many attempts of a call have room without a further allocation.
 const fewAttempts = 3
+
+// A History says how a request went: which attempts were made, and why there was no further one.
+type History struct {
+	// Reason says why there was no further attempt. It is [ReasonFinal] if the
+	// response did not call for a retry, and "" if there is no history.
+	Reason Reason
+	// Until is the time before which a new request would meet the same Reason. It is zero if that
+	// is not known, as for a deadline, for Rule.Concurrency, for the retry budget and for attempts
+	// that are used up.
+	//
+	//	ReasonThrottled                   the end of the wait that the server asked for
+	//	ReasonQuota, ReasonRateLimit      when its turn would have come
+	//	ReasonCircuitOpen                 the next probe, if Rule.CircuitBreaker says FailFast
+	Until time.Time
+	// Attempts are all attempts, oldest first, with hedges.
+	Attempts []Attempt
+
+	began   time.Time     // when the request did; zero: not known
+	took    time.Duration // until its end
+	held    held          // after the last attempt, in vain
+	leftOut int           // attempts of its schedule that passed in a line
+}
+
+// A held is how long limits held a request, and the limit that took longest.
+type held struct {
+	waited time.Duration
+	by     Reason
+}

@@ -387,14 +387,12 @@ func TestOutcome(t *testing.T) {
 		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Class: classify.Refused}
 	assert.Equal(t, 503, o.Status())
 	assert.Equal(t, 7*time.Nanosecond, o.Took())
-	assert.Equal(t, 3, o.PoolNumber(), "number of the pool")
 	f := Attempt{Outcome: o, Clock: new(instant.Clock), Out: new(Outgoing)}
 	f.Out.Ctx.pool = p
 	outrun := f.Outrun()
 	outrun.DoneAt = 0
 	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link, Err: ErrOutrun}, outrun)
 	assert.Zero(t, (&Outcome{}).Status())
-	assert.Zero(t, (&Outcome{}).PoolNumber())
 	assert.Zero(t, (&Outcome{SentAt: 5}).Took(), "it is not known")
 	assert.Zero(t, (&Outcome{DoneAt: 5}).Took(), "it is not known")
 	for verdict, failed := range map[classify.Class]bool{classify.Unknown: false, classify.Final: false, classify.Refused: true, classify.Ambiguous: true} {

@@ -79,14 +79,6 @@ func (o *Outcome) Failed() bool {
 	return o.Class == classify.Refused || o.Class == classify.Ambiguous
 }
 
-// PoolNumber returns the number of the pool.
-func (o *Outcome) PoolNumber() int {
-	if o.Pool == nil {
-		return 0
-	}
-	return o.Pool.Number
-}
-
 // A Result tells how an attempt ended, as a sign of the host.
 type Result uint8
 
