@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,7 +20,9 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A call is a request with what its caller said. One goroutine uses it.
+// A call is a request with its host, its rule, and what its caller said. RoundTrip fills it in. When attempts go, nobody writes
+// it but the limits, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
+// goes beside the first attempt, has a call of its own.
 type call struct {
 	limit.Request
 	t       *Transport
@@ -33,17 +34,17 @@ type call struct {
 }
 
 // A retrier is what the attempts of a call share. The goroutine of the request owns it, and nobody else reads or
-// writes it. But while that goroutine is in the base transport with a first attempt, it lends the retrier to the
-// goroutine of a hedge (see race).
+// writes it. There is one exception: while that goroutine is in the base transport with a first attempt, it lends the
+// retrier to the goroutine of a hedge (see race).
 type retrier struct {
 	call
 	series
 	schedule
 	report
 
-	last     *try            // the attempt at hand
+	last     *try            // the attempt at hand, which owns its permit
 	room     try             // for it, if it is none of a race
-	permit   limit.Permit    // of the next attempt
+	permit   limit.Permit    // of the next attempt, until that has it
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
@@ -73,7 +74,6 @@ type report struct {
 	reason  Reason          // of the last decision
 	began   instant.Instant // when the call did; 0: not known
 	until   time.Time       // before which a new request would meet the same reason; zero: not known
-	ofBody  bool            // the call continues a body
 	offset  int64           // where the body was cut that the call continues, else 0
 	leftOut int             // attempts whose time passed in a line
 	held    held            // before a further attempt, in vain
@@ -103,36 +103,6 @@ type decision struct {
 	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
 	why        error         // why the request's body cannot be sent again, if the body itself does not say so
 	stuck      bool          // the server wants the request over another connection, and there is none
-}
-
-// newRetrier returns the retrier of a call, which it takes over.
-func (c *call) newRetrier() *retrier {
-	x := &retrier{call: *c}
-	x.Observer, x.planner.Maker, x.last = observer{&x.call}, x.t.pools, &x.room
-	return x
-}
-
-// provesConnection reports whether it may matter that an attempt had no connection. A request that
-// is idempotent is sent again in any case.
-func (c *call) provesConnection() bool {
-	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
-}
-
-// parentContext returns the context that the attempts begin with: the caller's, or the one
-// that RequestStart returned.
-func (c *call) parentContext() context.Context {
-	return cmp.Or(c.spanned, c.Req.Context())
-}
-
-// isSingle reports whether at most one attempt is allowed.
-func (c *call) isSingle() bool {
-	return c.Rule.Policy.MaxAttempts <= 1 || c.options != nil && c.options.sending == sendOnce
-}
-
-// isIdempotent reports whether the request may be sent again although the server
-// may have acted on it.
-func (c *call) isIdempotent() bool {
-	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
 
 // isSpent reports whether a response has used up the request, even if it says that the server did not act.

@@ -102,10 +102,27 @@ func optionsOf(ctx context.Context) *options {
 
 // tracesAfter returns the traces of a call: first those of its Transport, and then those of the options.
 func (o *options) tracesAfter(first []Trace) []Trace {
-	if o == nil || len(o.traces) == 0 {
+	if len(o.traces) == 0 {
 		return first
 	}
 	return slices.Concat(first, o.traces)
+}
+
+// isSingle reports whether at most one attempt is allowed.
+func (c *call) isSingle() bool {
+	return c.Rule.Policy.MaxAttempts <= 1 || c.options != nil && c.options.sending == sendOnce
+}
+
+// isIdempotent reports whether the request may be sent again although the server
+// may have acted on it.
+func (c *call) isIdempotent() bool {
+	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
+}
+
+// parentContext returns the context that the attempts begin with: the caller's, or the one
+// that RequestStart returned.
+func (c *call) parentContext() context.Context {
+	return cmp.Or(c.spanned, c.Req.Context())
 }
 
 // A mark is the history of a response that called for a retry and was not retried, or

@@ -165,7 +165,7 @@ func decide(f facts) (Reason, time.Duration) {
 		return f.gone, 0 // nobody waits for it any more
 	case f.nested:
 		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
-	case !retryable(f.class):
+	case f.class != classify.Refused && f.class != classify.Ambiguous:
 		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.misdirected:
 		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection

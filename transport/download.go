@@ -59,8 +59,12 @@ const (
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
-	o := optionsOf(req.Context())
-	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: o, traces: o.tracesAfter(d.t.traces)}
+	c := call{t: d.t, base: base, traces: d.t.traces, options: optionsOf(req.Context())}
+	c.Request = limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
+	if c.options != nil {
+		c.traces = c.options.tracesAfter(c.traces)
+	}
+	return c
 }
 
 // request returns the request with the context of its span, to which the continuations belong as
@@ -167,7 +171,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
 	x.last.Outcome = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
-	x.download, x.offset, x.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
+	x.download, x.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
 	}

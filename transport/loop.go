@@ -20,6 +20,13 @@ import (
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
+// newRetrier returns the retrier of a call, which it takes over.
+func (c *call) newRetrier() *retrier {
+	x := &retrier{call: *c}
+	x.Observer, x.planner.Maker, x.last = observer{&x.call}, x.t.pools, &x.room
+	return x
+}
+
 // run makes the attempts of a call. first is the first attempt if it was made already. It is a
 // function of its own, so that a light request does not pay for a retrier.
 func (c *call) run(first *try) (resp *http.Response, err error) {
@@ -375,8 +382,10 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 	if why != nil {
 		return nil
 	}
-	if small, _ := attempt.InMemory(resp.Body); small && plan.Compares { // nothing can cut what is in memory
-		return nil
+	if plan.Compares {
+		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
+			return nil
+		}
 	}
 	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
 	if s != (series{sent: 1}) {

@@ -20,7 +20,11 @@ import (
 // closed.
 func (x *retrier) requestStart() {
 	started := false
-	defer closeBodyUnless(&started, x.Req)
+	defer func() {
+		if !started {
+			closeBody(x.Req)
+		}
+	}()
 	ctx := x.Req.Context()
 	for _, t := range x.traces {
 		ctx = callStart(t.RequestStart, ctx, x.Req)
@@ -31,7 +35,11 @@ func (x *retrier) requestStart() {
 // requestEnd calls the hooks RequestEnd.
 func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	bodied, told := x.observeBody(resp), false
-	defer closeUnless(x.Ctx, &told, resp)
+	defer func() {
+		if !told {
+			attempt.Dismiss(x.Ctx, resp)
+		}
+	}()
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.reason, Duration: time.Since(began),
@@ -182,16 +190,9 @@ func downloadOf(resp *http.Response) *download {
 	return nil
 }
 
-// closeUnless closes a response that nobody gets because a function of the user's panicked.
-func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
-	if !*returned {
-		attempt.Dismiss(ctx, resp)
-	}
-}
-
-// closeBodyUnless closes the body of a request that is not sent.
-func closeBodyUnless(sent *bool, req *http.Request) {
-	if !*sent && req != nil && req.Body != nil && !replay.IsNil(req.Body) {
+// closeBody closes the body of a request that is not sent.
+func closeBody(req *http.Request) {
+	if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
 		_ = req.Body.Close()
 	}
 }

@@ -148,7 +148,7 @@ func (x *retrier) historyFor(reason Reason) History {
 	case x.began != 0:
 		h.began = x.Registry.TimeOf(x.began)
 	case len(h.Attempts) > 0:
-		h.began = h.Attempts[0].sentAt()
+		h.began = cmp.Or(h.Attempts[0].Start, h.Attempts[0].at)
 	}
 	h.took = time.Since(h.began)
 	return h
@@ -162,7 +162,7 @@ func (x *retrier) newError(reason Reason, err error) *Error {
 		request: method(x.Req) + " " + redact.URL(x.Req.URL),
 		url:     x.Req.URL.String(),
 		ended:   x.Ctx.Err(),
-		ofBody:  x.ofBody,
+		ofBody:  x.download != nil,
 	}
 }
 

@@ -20,7 +20,11 @@ import (
 // [HistoryOf] tells why a response was not retried.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := false
-	defer closeBodyUnless(&sent, req) // also if a function of the user's panics
+	defer func() {
+		if !sent { // perhaps because a function of the user's panics
+			closeBody(req)
+		}
+	}()
 	if err := attempt.CheckRequest(req); err != nil {
 		return nil, err
 	}
@@ -34,9 +38,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
-	c.options = optionsOf(c.Ctx)
-	c.traces = c.options.tracesAfter(t.traces)
+	c := call{t: t, base: base, traces: t.traces, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
+	if c.options = optionsOf(c.Ctx); c.options != nil {
+		c.traces = c.options.tracesAfter(t.traces)
+	}
 	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
 		if err := c.findRule(); err != nil {
 			h.ReleaseCount() // a request that is not sent earns no retry
@@ -122,17 +127,17 @@ func (c *call) tryLight() (*http.Response, error) {
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's
 // panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
-func (c *call) judgeResponse(resp *http.Response) (v classify.Class) {
+func (c *call) judgeResponse(resp *http.Response) classify.Class {
 	if !c.Rule.Peeks && resp.StatusCode < http.StatusBadRequest {
 		return classify.Final
 	}
-	return c.askClassifier(resp)
-}
-
-func (c *call) askClassifier(resp *http.Response) (v classify.Class) {
 	classified := false
-	defer closeUnless(c.Ctx, &classified, resp)
-	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
+	defer func() {
+		if !classified {
+			attempt.Dismiss(c.Ctx, resp)
+		}
+	}()
+	v := c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
 }

@@ -106,6 +106,12 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	a.permit.Start(&a.Attempt)
 }
 
+// provesConnection reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) provesConnection() bool {
+	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
+}
+
 // nextBody returns the body for the next attempt, and the GetBody that the base
 // transport may call during it. They are nil if the base transport may have the
 // caller's.
