@@ -194,7 +194,7 @@ func TestPlanner(t *testing.T) {
 		s.fails(o, syscall.ECONNRESET)
 		o, trial = s.next()
 		require.NotNil(t, trial, "after two")
-		assert.Equal(t, 1, o.PoolNumber(), "number of the pool")
+		assert.Equal(t, 1, o.Pool.Number, "number of the pool")
 		assert.Equal(t, time.Second, trial.patience)
 		assert.True(t, trial.waits)
 		assert.Same(t, s.lane, trial.open())
@@ -215,7 +215,7 @@ func TestPlanner(t *testing.T) {
 		o, trial = attempt.Outcome{}, nil
 		trial, _ = fresh.Next(&o).(*Trial)
 		require.NotNil(t, trial)
-		assert.Equal(t, 2, o.PoolNumber(), "number of the pool")
+		assert.Equal(t, 2, o.Pool.Number, "number of the pool")
 		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
