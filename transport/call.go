@@ -1,16 +1,17 @@
-// A call, and its first try if nothing makes it wait.
+// A call, its attempts, and what they share.
 
 package transport
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -19,162 +20,89 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A call is a request with what its caller said. One goroutine uses it.
+// A call is a request with its host, its rule, and what its caller said. RoundTrip fills it in. When attempts go, nobody writes
+// it but the limits, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
+// goes beside the first attempt, has a call of its own.
 type call struct {
 	limit.Request
 	t       *Transport
 	base    http.RoundTripper
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
+	traces  []Trace         // that observe the call
 	keyed   bool            // the rule made the request's Idempotency-Key
 }
 
-// RoundTrip sends a request, and retries it if that is safe and makes sense. It
-// keeps to the contract of http.RoundTripper: the request is not changed, its body
-// is closed, and a response comes with a nil error, whatever its status. After the
-// last attempt the caller gets the last real response with its body unread, or an
-// error through which errors.Is and errors.As see the last error (see [Error]).
-// [HistoryOf] tells why a response was not retried.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := attempt.CheckRequest(req); err != nil {
-		if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
-			_ = req.Body.Close()
-		}
-		return nil, err
-	}
-	set := t.registry.Rules.Load()
-	if set == nil {
-		attempt.CloseBody(req)
-		return nil, errNotMade
-	}
-	base, err := t.pools.Resolve(t)
-	if err != nil {
-		attempt.CloseBody(req)
-		return nil, err
-	}
-	h := t.registry.Hosts.Acquire(req.URL)
-	defer h.Release()
-	c := call{t: t, base: base, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
-	c.options = optionsOf(c.Ctx)
-	if c.Rule.Paths != nil || c.options != nil && c.options.rule != nil {
-		if err := c.findRule(); err != nil {
-			h.ReleaseCount() // a request that is not sent earns no retry
-			return nil, err
-		}
-	}
-	if c.Rule.Policy.IdempotencyKey != nil {
-		c.addKey()
-	}
-	if c.isLight() && c.Ctx.Err() == nil {
-		return c.tryLight()
-	}
-	return c.run(nil)
+// A retrier is what the attempts of a call share. The goroutine of the request owns it, and nobody else reads or
+// writes it. There is one exception: while that goroutine is in the base transport with a first attempt, it lends the
+// retrier to the goroutine of a hedge (see race).
+type retrier struct {
+	call
+	series
+	schedule
+	report
+
+	last     *try            // the attempt at hand, which owns its permit
+	room     try             // for it, if it is none of a race
+	permit   limit.Permit    // of the next attempt, until that has it
+	planner  route.Planner   // of the routes to the host
+	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
+	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
+	body     replay.Body     // nil: none
+	waited   time.Duration   // at the limits, by all attempts
+	retried  bool            // the loop has retried; a hedge is no retry
+	broke    bool            // an attempt ended with an error
+	download *download       // the body that this continues, or that the response got; nil: it does not resume
 }
 
-// isLight reports whether the fast path applies: nothing to wait for, no body to keep and
-// nobody to tell. Nearly every request takes it.
-func (c *call) isLight() bool {
-	// If only Request.Cancel can end a wait for a limit, or that of a classifier for the body, somebody
-	// has to watch it. http.Client.Timeout sets Cancel and a deadline, which ends those waits as well.
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	if c.Req.Cancel != nil && (c.Rule.Peeks || c.Rule.Limited) {
-		if _, ok := c.Ctx.Deadline(); !ok {
-			return false
-		}
-	}
-	return !c.Rule.Loops && c.t.trace == nil && (c.t.logger == nil || !c.logsFirst()) && (c.options == nil || !c.options.trace.hasHooks()) &&
-		(c.Req.Body == nil || c.Req.Body == http.NoBody || replay.Independent(c.Req)) && c.State.Calm() && !(c.Rule.Breaker && c.State.Failing()) && (!c.Rule.Limited || c.Registry.Fleet == nil)
+// A series are the attempts of a call. For the body of a response these are the attempts since the last progress.
+type series struct {
+	sent int           // attempts so far
+	prev time.Duration // the previous value of the back-off
 }
 
-// logsFirst is like logsAttempts, before anything is sent. It closes the request's body if the handler panics.
-func (c *call) logsFirst() bool {
-	asked := false
-	defer attempt.CloseBodyUnless(&asked, c.Req)
-	logs := c.logsAttempts()
-	asked = true
-	return logs
+// A schedule is the rest of the attempts of a request, from the first time on that it stands in a line.
+type schedule struct {
+	ends  instant.Instant // when the last of them would begin; 0: the request has not stood in a line
+	steps []time.Duration // from each attempt to the next
 }
 
-// tryLight is the fast path. It makes the first attempt, and returns the response if it
-// is a success. Any other outcome goes on in the loop, and so does a request that a limit makes wait.
-func (c *call) tryLight() (*http.Response, error) {
-	o := attempt.Outcome{Number: 1, Kind: attempt.First}
-	if c.Rule.Limited || c.Rule.Policy.MaxElapsedTime > 0 {
-		o.SentAt = c.Registry.Now()
-	}
-	base := c.base
-	if c.State.MachinesMade() != nil {
-		base = c.t.pools.Current(c.State.PoolsMade(), &o)
-	}
-	var a *try // nil: the base gets the request as it is
-	if c.Rule.Timed || c.Rule.Limited {
-		if c.provesConnection() {
-			o.Link = &attempt.Link{Proves: true}
-		}
-		a = &try{Attempt: attempt.Attempt{
-			Outcome: o, Base: base, First: c.base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
-		}}
-		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
-			a.permit.Cancel(&c.Request)
-			return c.run(nil)
-		}
-		a.permit.Start(&a.Attempt)
-		a.fly()
-		o = a.Outcome
-	} else {
-		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
-	}
-	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
-		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
-		made := c.State.MachinesMade()
-		if !o.Failed() && (made == nil || made.Throttle.Quiet()) {
-			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
-				c.State.Protocol.Store(major)
-			}
-			if made != nil && !made.Line.Quiet() {
-				told := false
-				defer closeUnless(c.Ctx, &told, o.Resp) // if the user's ThrottleKey panics
-				c.Succeeded()
-				told = true
-			}
-			route.NoteGood(&c.Request, &o)
-			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
-			return o.Resp, nil
-		}
-	}
-	if a == nil {
-		a = new(try)
-	}
-	a.Outcome = o
-	return c.run(a)
+// A report is what a retrier will tell of its attempts.
+type report struct {
+	history []Attempt       // empty after a success on the first attempt
+	mark    *mark           // with room for the history, which callers get without the call; nil: there is none
+	reason  Reason          // of the last decision
+	began   instant.Instant // when the call did; 0: not known
+	until   time.Time       // before which a new request would meet the same reason; zero: not known
+	offset  int64           // where the body was cut that the call continues, else 0
+	leftOut int             // attempts whose time passed in a line
+	held    held            // before a further attempt, in vain
 }
 
-// judgeResponse classifies a response. It closes the body if a classifier of the user's
-// panics. [classify.Default] calls no success and no redirection a failure, so it is not asked.
-func (c *call) judgeResponse(resp *http.Response) (v classify.Class) {
-	if !c.Rule.Peeks && resp.StatusCode < http.StatusBadRequest {
-		return classify.Final
-	}
-	return c.askClassifier(resp)
+// A try is one attempt of a call: what is sent, its permit, and who hears of its end. The goroutine that sends it owns it,
+// and then the retrier whose attempt at hand it is.
+type try struct {
+	attempt.Attempt
+	permit limit.Permit
+	body   replay.Body     // whose bytes it sends; nil: none
+	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
+	trial  *route.Trial    // its base, if that is one; it may go over another pool
+	offset int64           // where it continues a body
 }
 
-func (c *call) askClassifier(resp *http.Response) (v classify.Class) {
-	classified := false
-	defer closeUnless(c.Ctx, &classified, resp)
-	v = c.Rule.Classify(c.OutcomeOf(resp, nil))
-	classified = true
-	return v
-}
-
-// isSingle reports whether at most one attempt is allowed.
-func (c *call) isSingle() bool {
-	return c.Rule.Policy.MaxAttempts <= 1 || c.options != nil && c.options.sending == sendOnce
-}
-
-// isIdempotent reports whether the request may be sent again although the server
-// may have acted on it.
-func (c *call) isIdempotent() bool {
-	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
+// A decision is the result of judging one attempt.
+type decision struct {
+	reason     Reason
+	delay      time.Duration // until the next attempt
+	retryAfter time.Duration // that was asked for
+	at         time.Time     // when the outcome was known
+	err        error         // of the attempt, with the reason why the request's body cannot be sent again
+	drain      time.Duration // how long after at the response may be drained before the retry
+	getsBody   bool          // before the retry, the caller's GetBody is to be called
+	ended      error         // the end of the caller's context, if it ended a wait for the body
+	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	why        error         // why the request's body cannot be sent again, if the body itself does not say so
+	stuck      bool          // the server wants the request over another connection, and there is none
 }
 
 // isSpent reports whether a response has used up the request, even if it says that the server did not act.
@@ -196,7 +124,7 @@ func (c *call) reasonGone() Reason {
 }
 
 // findRule finds the rule of the request, if its path or its context has one besides that of
-// the host. It closes the request's body if that fails.
+// the host.
 func (c *call) findRule() error {
 	if c.Rule.Paths != nil {
 		if p := c.Rule.Paths.Find(method(c.Req), c.Req.URL); p != nil {
@@ -206,10 +134,8 @@ func (c *call) findRule() error {
 	if c.options == nil || c.options.rule == nil {
 		return nil
 	}
-	found := false
-	defer attempt.CloseBodyUnless(&found, c.Req) // also if a back-off's Validate panics
 	r, err := c.options.rule.CompleteOver(c.Rule)
-	c.Rule, found = r, err == nil
+	c.Rule = r
 	return err
 }
 
@@ -219,10 +145,7 @@ func (c *call) addKey() {
 	if rules.HasKey(c.Req.Header) {
 		return
 	}
-	asked := false
-	defer attempt.CloseBodyUnless(&asked, c.Req)
-	key := c.Rule.Policy.IdempotencyKey(c.Req)
-	if asked = true; key != "" {
+	if key := c.Rule.Policy.IdempotencyKey(c.Req); key != "" {
 		c.Req, c.keyed = rules.WithKey(c.Req, key), true
 	}
 }
@@ -246,3 +169,6 @@ func (t *Transport) RuleFor(req *http.Request) (rule policy.Rule, patterns []str
 	}
 	return r.Policy, append(patterns, keys...)
 }
+
+// logsAttempts reports whether the logger takes a line for each attempt.
+func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -165,4 +166,59 @@ func (c HostChange) causeText() string {
 		return "own rate"
 	}
 	return "a failure"
+}
+
+// message returns the text of the log line about a change.
+func (c HostChange) message() string {
+	texts := map[Reason][2]string{
+		"":                {"new connection pool", "new connection pool"},
+		ReasonCircuitOpen: {"host down", "host back"},
+		ReasonThrottled:   {"throttled", "no longer throttled"},
+		ReasonQuota:       {"quota low", "quota restored"},
+		ReasonConcurrency: {"concurrency limit reached", "concurrency limit no longer reached"},
+		ReasonRateLimit:   {"rate limit reached", "rate limit no longer reached"},
+		ReasonRetryBudget: {"retry budget used up", "retry budget restored"},
+	}[c.Reason]
+	if c.breaker && c.Reason == ReasonCircuitOpen {
+		texts = [2]string{"circuit open", "circuit closed"}
+	}
+	if c.Over {
+		return texts[1]
+	}
+	return texts[0]
+}
+
+// attrs returns the attributes of the log line about a change.
+func (c HostChange) attrs() (all attrs) {
+	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Round(time.Second))}
+	all.add(c.Status != 0, slog.Int("status", c.Status))
+	all.addError(c.Err)
+	all.add(c.FromFleet, slog.Bool("from_fleet", true))
+	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
+	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
+	all.add(c.Limit > 0, slog.Int("limit", c.Limit))
+	return all
+}
+
+// attrs are the attributes of a log line.
+type attrs []slog.Attr
+
+// add adds an attribute if it is set.
+func (all *attrs) add(set bool, attr slog.Attr) {
+	if set {
+		*all = append(*all, attr)
+	}
+}
+
+// addError says in a few words what is wrong, unless there is nothing.
+func (all *attrs) addError(err error, known ...string) {
+	if err != nil {
+		all.add(true, slog.String("error", causeOf(err, known...)))
+	}
+}
+
+// addTime adds a time, unless it is not known or zero.
+func (all *attrs) addTime(key string, d time.Duration) {
+	d = d.Round(time.Millisecond)
+	all.add(d > 0, slog.Duration(key, d))
 }

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"time"
+	"slices"
 
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/trait"
@@ -26,7 +26,7 @@ type (
 // are in a context.
 type options struct {
 	sending sending
-	trace   *Trace
+	traces  []Trace            // with hooks for requests
 	rule    *rules.RequestRule // of WithRule; nil: none
 }
 
@@ -81,10 +81,10 @@ func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 // net/http/httptrace, a trace that is already in ctx is called after it.
 // Config.Traces are called before both.
 func WithTrace(ctx context.Context, trace *Trace) context.Context {
-	if trace == nil {
+	if !trace.hasHooks() {
 		return ctx
 	}
-	return withOptions(ctx, func(o *options) { o.trace = joinTraces(trace, o.trace) })
+	return withOptions(ctx, func(o *options) { o.traces = append([]Trace{*trace}, o.traces...) })
 }
 
 func withOptions(ctx context.Context, change func(*options)) context.Context {
@@ -99,6 +99,31 @@ func withOptions(ctx context.Context, change func(*options)) context.Context {
 func optionsOf(ctx context.Context) *options {
 	o, _ := ctx.Value(optionsKey{}).(*options)
 	return o
+}
+
+// tracesAfter returns the traces of a call: first those of its Transport, and then those of the options.
+func (o *options) tracesAfter(first []Trace) []Trace {
+	if len(o.traces) == 0 {
+		return first
+	}
+	return slices.Concat(first, o.traces)
+}
+
+// isSingle reports whether at most one attempt is allowed.
+func (c *call) isSingle() bool {
+	return c.Rule.Policy.MaxAttempts <= 1 || c.options != nil && c.options.sending == sendOnce
+}
+
+// isIdempotent reports whether the request may be sent again although the server
+// may have acted on it.
+func (c *call) isIdempotent() bool {
+	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
+}
+
+// parentContext returns the context that the attempts begin with: the caller's, or the one
+// that RequestStart returned.
+func (c *call) parentContext() context.Context {
+	return cmp.Or(c.spanned, c.Req.Context())
 }
 
 // A mark is the history of a response that called for a retry and was not retried, or
@@ -128,52 +153,12 @@ func markOf(ctx context.Context) *mark {
 	return m
 }
 
-// markResponse returns resp with its history. Its Request becomes
-// a copy whose context carries the mark, for [HistoryOf]. If the reason is a
-// limit, a Transport around this one that sees the mark does not start again.
-func (r *report) markResponse(resp *http.Response, reason Reason) *http.Response {
-	req := resp.Request
-	if req == nil {
-		req = r.Req
-	}
-	m := r.mark
-	if m == nil {
-		m = new(mark)
-	}
-	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, r.historyFor(reason), reason != ReasonFinal && r.gaveUp(reason)
-	m.req = *req.WithContext(m)
-	resp.Request = &m.req
-	return resp
-}
-
 // of reports whether the mark belongs to this response. A caller who sends the
 // request of a marked response again hands the mark down with it. A RoundTripper
 // in between may have copied the response. The copy shares its header.
 func (m *mark) of(resp *http.Response) bool {
 	own := m.resp.Header
 	return m.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
-}
-
-// A History says how a request went: which attempts were made, and why there was no further one.
-type History struct {
-	// Reason says why there was no further attempt. It is [ReasonFinal] if the
-	// response did not call for a retry, and "" if there is no history.
-	Reason Reason
-	// Until is the time before which a new request would meet the same Reason. It is zero if that
-	// is not known, as for a deadline, for Rule.Concurrency, for the retry budget and for attempts
-	// that are used up.
-	//
-	//	ReasonThrottled                   the end of the wait that the server asked for
-	//	ReasonQuota, ReasonRateLimit      when its turn would have come
-	//	ReasonCircuitOpen                 the next probe, if Rule.CircuitBreaker says FailFast
-	Until time.Time
-	// Attempts are all attempts, oldest first, with hedges.
-	Attempts []Attempt
-
-	began   time.Time     // when the request did; zero: not known
-	took    time.Duration // until its end
-	held    held          // after the last attempt, in vain
-	leftOut int           // attempts of its schedule that passed in a line
 }
 
 // HistoryOf returns the history of a request. resp and err are the results of a Transport, of an

@@ -3,11 +3,13 @@
 package transport
 
 import (
+	"cmp"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/attempt"
 )
 
 // A Reason says why a request was not sent, or not sent again. It is the same word in errors, in
@@ -72,45 +74,26 @@ const (
 
 // text says the reason as the end of a sentence.
 func (r Reason) text() string {
-	switch r {
-	case ReasonFinal:
-		return "another attempt would not change it"
-	case ReasonRetry:
-		return "it is retried"
-	case ReasonOutrun:
-		return "another attempt was faster"
-	case ReasonNotIdempotent:
-		return "the server may have acted, and must not act twice"
-	case ReasonNotReplayable:
-		return "the request's body cannot be sent again"
-	case ReasonNotResumable:
-		return "nothing can continue its body"
-	case ReasonRetriesOff:
-		return "one attempt is allowed"
-	case ReasonNested:
-		return "a Transport below gave up"
-	case ReasonCanceled:
-		return "the caller hung up"
-	case ReasonDeadline:
-		return "the caller's deadline leaves no time"
-	case ReasonMaxAttempts:
-		return "all attempts are used up"
-	case ReasonMaxElapsedTime:
-		return "the rule's time for retries is over"
-	case ReasonRetryBudget:
-		return "the host had no retry left in time"
-	case ReasonThrottled:
-		return "the server asked for a longer wait"
-	case ReasonQuota:
-		return "the server's quota is nearly used up"
-	case ReasonRateLimit:
-		return "the rule's rate limit is reached"
-	case ReasonConcurrency:
-		return "too many requests are in flight"
-	case ReasonCircuitOpen:
-		return "the host is down"
-	}
-	return string(r)
+	return cmp.Or(map[Reason]string{
+		ReasonFinal:          "another attempt would not change it",
+		ReasonRetry:          "it is retried",
+		ReasonOutrun:         "another attempt was faster",
+		ReasonNotIdempotent:  "the server may have acted, and must not act twice",
+		ReasonNotReplayable:  "the request's body cannot be sent again",
+		ReasonNotResumable:   "nothing can continue its body",
+		ReasonRetriesOff:     "one attempt is allowed",
+		ReasonNested:         "a Transport below gave up",
+		ReasonCanceled:       "the caller hung up",
+		ReasonDeadline:       "the caller's deadline leaves no time",
+		ReasonMaxAttempts:    "all attempts are used up",
+		ReasonMaxElapsedTime: "the rule's time for retries is over",
+		ReasonRetryBudget:    "the host had no retry left in time",
+		ReasonThrottled:      "the server asked for a longer wait",
+		ReasonQuota:          "the server's quota is nearly used up",
+		ReasonRateLimit:      "the rule's rate limit is reached",
+		ReasonConcurrency:    "too many requests are in flight",
+		ReasonCircuitOpen:    "the host is down",
+	}[r], string(r))
 }
 
 // words is the reason without underscores.
@@ -224,6 +207,9 @@ func decide(f facts) (Reason, time.Duration) {
 	}
 	return ReasonRetry, wait
 }
+
+// retryable reports whether a class calls for a retry.
+func retryable(v classify.Class) bool { return (&attempt.Outcome{Class: v}).Failed() }
 
 // nameLimit returns the limit of the host in the place of the time that is up, if there would be a
 // retry without that limit.

@@ -22,7 +22,7 @@
 //	    judge     tell the limits; decide (decide.go) says final, retry and its wait, or give up
 //	    commit    rewind the body
 //	    record    one attempt: outcome, class, reason, wait
-//	    discard   drain the old response within bounds, and keep it if it is short
+//	    Keep      drain the old response within bounds, and keep it if it is short
 //	    Sleep     wait as long as was decided
 //	    awaitTurn stand in the line of the host, if it has no room for a retry (line.go)
 //	    GetBody   call the caller's GetBody, if the body is made that way

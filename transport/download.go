@@ -56,54 +56,15 @@ const (
 	continuationGap = time.Second
 )
 
-// resumeBody makes the response's body continue after a cut. If the body cannot be
-// continued, resumeBody returns nil.
-func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) {
-		return nil
-	}
-	var plan resume.Plan
-	var why error = resume.ErrOff
-	rule := &c.Rule.Policy
-	may := resume.Terms{
-		Max: rule.MaxAttempts - 1, Again: rule.MaxRefetch, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
-	}
-	if c.Rule.Resumes && !c.isSingle() {
-		plan, why = resume.Check(c.Req, resp, &may)
-	}
-	if plan.Compares {
-		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
-			return nil
-		}
-	}
-	if why != nil {
-		return nil
-	}
-	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
-	if s != (series{sent: 1}) {
-		d.past = &past{series: s}
-	}
-	d.body.Fetcher, resp.Body = d, &d.body
-	return d
-}
-
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
-	return call{t: d.t, base: base, Request: limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}, options: optionsOf(req.Context())}
-}
-
-// downloadOf returns what continues the body of a response, or nil.
-func downloadOf(resp *http.Response) *download {
-	body := resp.Body
-	if observed, ok := body.(*attempt.ObservedBody); ok {
-		body = observed.ReadCloser
+	c := call{t: d.t, base: base, traces: d.t.traces, options: optionsOf(req.Context())}
+	c.Request = limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
+	if c.options != nil {
+		c.traces = c.options.tracesAfter(c.traces)
 	}
-	if b, ok := body.(*resume.Body); ok {
-		d, _ := b.Fetcher.(*download)
-		return d
-	}
-	return nil
+	return c
 }
 
 // request returns the request with the context of its span, to which the continuations belong as
@@ -209,8 +170,8 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
-	x.last = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
-	x.download, x.report.offset, x.report.ofBody, x.wait, x.start = d, cut.Offset, true, past.wait, d.start
+	x.last.Outcome = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
+	x.download, x.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet
 		x.series = past.series
 	}
@@ -221,10 +182,10 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	resp, err := x.loop()
 	if reason := HistoryOf(resp, nil).Reason; reason != "" && reason != ReasonFinal {
 		attempt.Discard(x.Ctx, resp)
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
+		return nil, x.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.Ctx.Err() != nil {
-		err = x.report.newError(x.reasonGone(), attempt.ContextErr(x.Ctx)) // whatever error the base made of it
+		err = x.newError(x.reasonGone(), attempt.ContextErr(x.Ctx)) // whatever error the base made of it
 	}
 	return resp, err
 }
@@ -263,7 +224,16 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	if gone != nil && !errors.Is(cause, gone) {
 		why = attempt.ContextErr(c.Ctx)
 	}
-	e := d.bodyError(offset, d.reasonOf(cause), err, why)
+	reason := ReasonNotResumable // or else the cause does not come from the loop
+	switch {
+	case d.req.Context().Err() != nil:
+		reason = c.reasonGone()
+	case cause == resume.ErrLimit:
+		reason = ReasonMaxAttempts
+	case cause == resume.ErrLate:
+		reason = ReasonDeadline
+	}
+	e := d.bodyError(offset, reason, err, why)
 	if last, ok := errors.AsType[*Error](cause); ok {
 		e.History = last.History
 	}
@@ -276,16 +246,9 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	return e
 }
 
-// reasonOf returns the Reason for a cause that does not come from the loop.
-func (d *download) reasonOf(cause error) Reason {
-	switch {
-	case d.req.Context().Err() != nil:
-		c := d.callFor(d.req)
-		return c.reasonGone()
-	case cause == resume.ErrLimit:
-		return ReasonMaxAttempts
-	case cause == resume.ErrLate:
-		return ReasonDeadline
-	}
-	return ReasonNotResumable
+// bodyError returns the error of a body that was cut at offset.
+func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
+	e.Err = &cutError{cut, cause, e.url}
+	return e
 }

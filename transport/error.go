@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/trait"
 )
@@ -29,24 +27,6 @@ var (
 	errLate    error = &attempt.TimeoutError{Text: "transport: its turn would come after the deadline"}
 	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
-
-// reasonFor returns the Reason and the error of a refusal. The error is nil if the reason says
-// everything.
-func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
-	reason := Reason(no.Limit)
-	switch no.Why {
-	case limit.WhyFull:
-		return reason, nil
-	case limit.WhyLate:
-		return cmp.Or(reason, ReasonDeadline), errLate
-	case limit.WhyOverdue:
-		return cmp.Or(reason, ReasonMaxElapsedTime), errOverdue
-	}
-	if gone := c.reasonGone(); reason == "" || gone == ReasonCanceled {
-		reason = gone
-	}
-	return reason, no.Err
-}
 
 // A bodyError says why a request could not be sent again because of its body. If the
 // last attempt failed with an error, errors.Is and errors.As see that error first.
@@ -127,17 +107,14 @@ type cutError struct {
 func (e *cutError) Error() string {
 	return safeText(e.cut, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.cause, e.url), "transport: ")
 }
-func (e *cutError) GoString() string { return goString(e) }
-func (e *cutError) Unwrap() []error  { return []error{e.cut, e.cause} }
-func (e *cutError) Timeout() bool    { return trait.Timeout(e.cut) || trait.Timeout(e.cause) }
-func (e *cutError) Temporary() bool  { return trait.Temporary(e.cut) || trait.Temporary(e.cause) }
 
-// bodyError returns the error of a body that was cut at offset.
-func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
-	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
-	e.Err = &cutError{cut, cause, e.url}
-	return e
-}
+func (e *cutError) GoString() string { return goString(e) }
+
+func (e *cutError) Unwrap() []error { return []error{e.cut, e.cause} }
+
+func (e *cutError) Timeout() bool { return trait.Timeout(e.cut) || trait.Timeout(e.cause) }
+
+func (e *cutError) Temporary() bool { return trait.Temporary(e.cut) || trait.Temporary(e.cause) }
 
 // GoString returns the text of Error for %#v, because the fields have secrets. Both have no pointer
 // as receiver, so that a copy of an Error prints the same.
@@ -283,7 +260,8 @@ func (e *Error) Temporary() bool { return trait.Temporary(e.Err) }
 type shaken struct{ error }
 
 func (shaken) HandshakeDone() bool { return true }
-func (e shaken) Unwrap() error     { return e.error }
+
+func (e shaken) Unwrap() error { return e.error }
 
 // afterHandshake returns err as a classifier sees it if there was a connection.
 func afterHandshake(err error) error {
@@ -297,23 +275,9 @@ func afterHandshake(err error) error {
 // tunnel has errors of its own, for example. Only classifiers see it.
 type unanswered struct{ error }
 
-func (unanswered) Unanswered()     {}
-func (e unanswered) Unwrap() error { return e.error }
+func (unanswered) Unanswered() {}
 
-// beforeResponse returns the error of an attempt as a classifier sees it. If another base is around
-// net/http, an error that nobody knows may be anything, such as that of a source of tokens. But hooks
-// prove that there was no connection.
-func (c *call) beforeResponse(err error, link *attempt.Link) error {
-	_, direct := c.base.(*http.Transport)
-	_, own := errors.AsType[*bodyError](err)
-	switch {
-	case link.Connected() && classify.ErrorTypeOf(err) == classify.ErrorTLS:
-		return shaken{err}
-	case (direct || link.Unsent()) && !own && classify.ErrorTypeOf(err) == classify.ErrorOther:
-		return unanswered{err}
-	}
-	return err
-}
+func (e unanswered) Unwrap() error { return e.error }
 
 // SafeError returns the text of an error without userinfo, query values and fragments of
 // the URLs in it. u is the URL of the request, or nil.
@@ -334,6 +298,7 @@ type safeErr struct {
 }
 
 func (e *safeErr) Error() string { return e.text }
+
 func (e *safeErr) Unwrap() error { return e.err }
 
 // withoutSecrets returns err if its text has no secrets, and otherwise an error that wraps it and

@@ -103,19 +103,13 @@ func waitText(waited time.Duration, at Reason) string {
 	if took == 0 {
 		return ""
 	}
-	why := "for the concurrency limit"
-	switch at {
-	case ReasonCircuitOpen:
-		why = "in line while the host was down"
-	case ReasonRetryBudget:
-		why = "in line for a retry"
-	case ReasonThrottled:
-		why = "for the server"
-	case ReasonQuota:
-		why = "for the quota"
-	case ReasonRateLimit:
-		why = "for the rate limit"
-	}
+	why := cmp.Or(map[Reason]string{
+		ReasonCircuitOpen: "in line while the host was down",
+		ReasonRetryBudget: "in line for a retry",
+		ReasonThrottled:   "for the server",
+		ReasonQuota:       "for the quota",
+		ReasonRateLimit:   "for the rate limit",
+	}[at], "for the concurrency limit")
 	return fmt.Sprintf("%v %s", took, why)
 }
 

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -101,3 +102,8 @@ func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *htt
 
 // Completed returns how many complete rules the rule of a context keeps.
 func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.Made.Load()) }
+
+// Observed returns a body that tells its end to a Trace.
+func Observed(body io.ReadCloser, trace Trace) io.ReadCloser {
+	return &observedBody{ReadCloser: body, traces: []Trace{trace}}
+}

@@ -688,7 +688,7 @@ type situation struct {
 // TestAttributesInTheDocs: docs/observability.md lists the attributes of all log lines.
 func TestAttributesInTheDocs(t *testing.T) {
 	written := map[string]bool{}
-	for _, path := range []string{"report.go", "../internal/route/planner.go"} {
+	for _, path := range []string{"report.go", "change.go", "../internal/route/planner.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {

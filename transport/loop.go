@@ -4,7 +4,6 @@ package transport
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -14,81 +13,41 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
-// A retrier is one call of RoundTrip with all its attempts. One goroutine uses
-// it.
-type retrier struct {
-	call
-	series
-	schedule
-
-	last     attempt.Outcome // at hand
-	permit   limit.Permit    // of the attempt at hand, and from the decision on that of the next
-	planner  route.Planner   // of the routes to the host
-	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
-	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
-	report   report
-	body     replay.Body     // nil: none
-	told     context.Context // of the hooks AttemptEnd, for the attempt at hand; nil: they were told, or there are none
-	waited   time.Duration   // at the limits, by all attempts
-	retried  bool            // the loop has retried; a hedge is no retry
-	broke    bool            // an attempt ended with an error
-	download *download       // the body that this continues, or that the response got; nil: it does not resume
-}
-
-// A series is the state that the attempts of a call share. For the body of a response
-// these are the attempts since the last progress.
-type series struct {
-	sent int           // attempts so far
-	prev time.Duration // the previous value of the back-off
-}
-
-// A decision is the result of judging one attempt.
-type decision struct {
-	reason     Reason
-	delay      time.Duration // until the next attempt
-	retryAfter time.Duration // that was asked for
-	at         time.Time     // when the outcome was known
-	err        error         // of the attempt, with the reason why the request's body cannot be sent again
-	drain      time.Duration // how long after at the response may be drained before the retry
-	getsBody   bool          // before the retry, the caller's GetBody is to be called
-	ended      error         // the end of the caller's context, if it ended a wait for the body
-	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	why        error         // why the request's body cannot be sent again, if the body itself does not say so
-	stuck      bool          // the server wants the request over another connection, and there is none
-}
-
-// newRetrier returns a retrier for the call.
+// newRetrier returns the retrier of a call, which it takes over.
 func (c *call) newRetrier() *retrier {
 	x := &retrier{call: *c}
-	x.Observer, x.report.call = observer{&x.call}, &x.call
-	x.planner.Request, x.planner.Maker = &x.Request, x.t.pools
+	x.Observer, x.planner.Maker, x.last = observer{&x.call}, x.t.pools, &x.room
 	return x
 }
 
 // run makes the attempts of a call. first is the first attempt if it was made already. It is a
-// function of its own, so that a light request does not pay for a call.
+// function of its own, so that a light request does not pay for a retrier.
 func (c *call) run(first *try) (resp *http.Response, err error) {
 	x := c.newRetrier()
 	defer x.ObeyCancel()()
-	if first == nil && x.hasHooks() {
+	if first == nil && len(x.traces) > 0 {
 		began := time.Now()
 		x.requestStart()
 		defer func() { x.requestEnd(began, resp, err) }()
 	}
-	if x.report.began = x.Registry.Now(); first != nil {
-		x.sent, x.last, x.permit = 1, first.Outcome, first.permit
+	if first == nil {
+		x.began = x.Registry.Now()
+	} else {
+		x.room, x.sent = *first, 1
 		if x.last.DoneAt == 0 {
 			x.last.DoneAt = x.Registry.Now()
 		}
-		if x.last.SentAt == 0 && first.out != nil {
-			x.last.SentAt = x.Registry.InstantOf(first.out.Ctx.Began())
+		if x.last.SentAt == 0 && x.last.Out != nil {
+			x.last.SentAt = x.Registry.InstantOf(x.last.Out.Ctx.Began())
 		}
-		x.start, x.report.began = x.last.SentAt, x.last.SentAt
+		x.start, x.began = x.last.SentAt, x.last.SentAt
 	}
 	return x.loop()
 }
@@ -98,15 +57,14 @@ func (c *call) run(first *try) (resp *http.Response, err error) {
 func (x *retrier) loop() (*http.Response, error) {
 	delivered := false
 	defer func() {
-		x.permit.Cancel(&x.Request)
 		if x.body != nil {
-			x.body.Finish()
+			defer x.body.Finish()
 		}
-	}()
-	defer func() { // for a classifier, RetryAfter or trace that panics
-		if !delivered {
+		if !delivered { // nothing was sent any more, or a classifier, RetryAfter or trace panics
+			defer x.permit.Cancel(&x.Request)
+			defer x.last.permit.Cancel(&x.Request)
 			defer attempt.Dismiss(x.Ctx, x.last.Resp)
-			x.report.tellUndecided(&x.told, &x.last)
+			x.tellUndecided(&x.last.told, &x.last.Outcome)
 		}
 	}()
 	switch {
@@ -126,10 +84,10 @@ func (x *retrier) loop() (*http.Response, error) {
 			}
 			x.send()
 		}
-		x.askRule()
+		x.askRule(x.last, x.history)
 		var d decision
 		x.judge(&d)
-		x.report.record(&x.told, &x.last, &d)
+		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
 			delivered = true
 			return x.deliver(&d)
@@ -152,7 +110,7 @@ func (x *retrier) admit() *limit.Rejection {
 	if limit := x.Rule.Policy.MaxElapsedTime; limit > 0 && x.sent > 0 {
 		latest = instant.After(x.start, limit)
 	}
-	x.planner.Refresh()
+	x.planner.Refresh(&x.Request)
 	if x.Rule.Breaker && x.sent == 0 && x.Ctx.Err() == nil {
 		if no := x.awaitTurn(nil, 0); no != nil {
 			return no
@@ -172,27 +130,20 @@ func (x *retrier) admit() *limit.Rejection {
 	return nil
 }
 
-// refuse ends the call without a further attempt, cancels its permit, and tells the observers.
+// refuse ends the call without a further attempt, because a limit refused it or the context has ended. It cancels the permit, and
+// tells the observers.
 func (x *retrier) refuse(no *limit.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
 	x.permit.Cancel(&x.Request)
-	x.waited += x.report.holdInVain(x.permit.Queued)
+	x.holdInVain()
 	reason, err := x.reasonFor(no)
-	told := History{Reason: reason}
-	if x.report.reason = reason; x.sent > 0 || x.download != nil || no.Limit != "" || x.report.held.waited > 0 || no.Err == nil {
-		e := x.refusal(reason, no, err)
-		told, err = e.History, e
-	} // else there is nothing to tell but the error of the context
-	x.report.logNotSent(told, nil)
-	return err
-}
-
-// refusal returns the error of a request that a limit refused, or whose context ended before the next
-// attempt.
-func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error {
-	e := x.report.newError(reason, err)
+	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
+		x.logNotSent(History{Reason: reason}, nil)
+		return err // there is nothing to tell but the error of the context
+	}
+	e := x.newError(reason, err)
 	e.limit = Reason(no.Limit)
 	switch reason {
 	case ReasonCircuitOpen:
@@ -205,49 +156,80 @@ func (x *retrier) refusal(reason Reason, no *limit.Rejection, err error) *Error 
 			e.Until = no.Until
 		}
 	}
+	x.logNotSent(e.History, nil)
 	return e
 }
 
-// askRule tells the limits what the headers say, and then asks the rule for a
-// class, unless there is one already.
-func (x *retrier) askRule() {
-	a := &x.last
-	x.permit.Headers(&x.Request, a)
+// reasonFor returns the Reason and the error of a refusal. The error is nil if the reason says
+// everything.
+func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
+	reason := Reason(no.Limit)
+	switch no.Why {
+	case limit.WhyFull:
+		return reason, nil
+	case limit.WhyLate:
+		return cmp.Or(reason, ReasonDeadline), errLate
+	case limit.WhyOverdue:
+		return cmp.Or(reason, ReasonMaxElapsedTime), errOverdue
+	}
+	if gone := c.reasonGone(); reason == "" || gone == ReasonCanceled {
+		reason = gone
+	}
+	return reason, no.Err
+}
+
+// askRule tells the limits what the headers of an attempt say, and then asks the rule for its class, unless
+// there is one already. history are the attempts before it.
+func (c *call) askRule(a *try, history []Attempt) {
+	a.permit.Headers(&c.Request, &a.Outcome)
 	if a.Class != classify.Unknown {
 		return
 	}
-	if a.BodyBroke = x.body != nil && x.body.Broke(); a.BodyBroke && a.Err != nil {
+	if a.BodyBroke = a.body != nil && a.body.Broke(); a.BodyBroke && a.Err != nil {
 		a.Class = classify.Final
 		return
 	}
-	o, ask, link := x.OutcomeOf(a.Resp, a.Err), x.Rule.Classify, a.Link
+	o, ask, link := c.OutcomeOf(a.Resp, a.Err), c.Rule.Classify, a.Link
 	if link != nil && !link.Proves {
 		link = nil // no outcome depends on whether somebody observes
 	}
 	if a.Err != nil {
-		o.Err = x.beforeResponse(a.Err, link)
+		o.Err = c.beforeResponse(a.Err, link)
 	}
-	if x.keyed && slices.ContainsFunc(x.report.history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
-		ask = x.Rule.KeyInUse
+	if c.keyed && slices.ContainsFunc(history, func(a Attempt) bool { return a.Class == classify.Ambiguous }) {
+		ask = c.Rule.KeyInUse
 	}
 	a.Class = ask(o)
 	switch {
-	case a.Class == classify.Ambiguous && a.Err != nil && (link.Unsent() || route.RefusedByProxy(x.base, x.Req, a.Err)):
+	case a.Err == nil:
+	case a.Class == classify.Ambiguous && (link.Unsent() || route.RefusedByProxy(c.base, c.Req, a.Err)):
 		a.Class = classify.Refused
-	case a.Class == classify.Refused && a.Err != nil && (link.ConnectedLate(a.Err) || link.AskedOthers() && classify.ErrorTypeOf(a.Err) == classify.ErrorDial):
+	case a.Class == classify.Refused && (link.ConnectedLate(a.Err) || link.AskedOthers() && classify.ErrorTypeOf(a.Err) == classify.ErrorDial):
 		a.Class = classify.Ambiguous
-	case a.Class == classify.Final && a.Err != nil && (x.planner.TakesHTTP1(a.Err) || errors.Is(a.Err, replay.ErrDetached)):
+	case a.Class == classify.Final && (c.t.pools.TakesHTTP1(c.Req, a.Err) || errors.Is(a.Err, replay.ErrDetached)):
 		a.Class = classify.Ambiguous
 	}
 }
 
-// retryable reports whether a class calls for a retry.
-func retryable(v classify.Class) bool { return (&attempt.Outcome{Class: v}).Failed() }
+// beforeResponse returns the error of an attempt as a classifier sees it. If another base is around
+// net/http, an error that nobody knows may be anything, such as that of a source of tokens. But hooks
+// prove that there was no connection.
+func (c *call) beforeResponse(err error, link *attempt.Link) error {
+	_, direct := c.base.(*http.Transport)
+	_, own := errors.AsType[*bodyError](err)
+	switch {
+	case link.Connected() && classify.ErrorTypeOf(err) == classify.ErrorTLS:
+		return shaken{err}
+	case (direct || link.Unsent()) && !own && classify.ErrorTypeOf(err) == classify.ErrorOther:
+		return unanswered{err}
+	}
+	return err
+}
 
 // judge decides about the outcome at hand, and reserves everything that a retry needs. The
 // outcome may be the cut of a body.
 func (x *retrier) judge(d *decision) {
-	a := &x.last
+	a := x.last
 	below, ok := errors.AsType[*Error](a.Err)
 	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
 	if a.Class == classify.Refused && a.Resp != nil && (x.isSpent() ||
@@ -255,18 +237,17 @@ func (x *retrier) judge(d *decision) {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
 	}
 	d.at, d.err = time.Now(), a.Err
-	x.planner.Note(a)
-	hint, u := x.permit.Done(&x.Request, a)
-	x.permit = limit.Permit{} // of the next attempt
+	x.broke = x.broke || a.Err != nil
+	x.planner.Note(&x.Request, &a.Outcome)
+	d.retryAfter, d.u = a.permit.Done(&x.Request, &a.Outcome)
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until
 		}
 	}
-	d.u = u
-	d.retryAfter = max(hint, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
+	d.retryAfter = max(d.retryAfter, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
 	misdirected := a.Status() == http.StatusMisdirectedRequest || a.Err != nil && route.WantsHTTP1(a.Err)
-	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(a)
+	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(&x.Request, &a.Outcome)
 	f := x.facts(d)
 	d.reason, d.delay = decide(f)
 	if f.gone != "" {
@@ -281,12 +262,11 @@ func (x *retrier) judge(d *decision) {
 		d.drain = f.within(d.delay, attempt.DrainTime)
 		x.commit(d, f.backoff, f.within(d.delay, replay.MaxBusy))
 	}
-	switch x.report.until = (time.Time{}); d.reason {
-	case ReasonThrottled, ReasonRateLimit:
-		x.report.until = d.at.Add(max(d.retryAfter, f.turn))
+	if x.until = (time.Time{}); d.reason == ReasonThrottled || d.reason == ReasonRateLimit {
+		x.until = d.at.Add(max(d.retryAfter, f.turn))
 	}
 	if d.reason == ReasonRetry && a.Kind == attempt.Cut {
-		x.download.past.sentAt, x.download.past.offset = d.at.Add(d.delay), x.report.offset
+		x.download.past.sentAt, x.download.past.offset = d.at.Add(d.delay), x.offset
 	}
 	if d.reason == ReasonNotReplayable {
 		if why := cmp.Or(d.why, x.body.Why()); why != nil {
@@ -322,7 +302,7 @@ func (x *retrier) facts(d *decision) facts {
 		f.room, f.deadline = until.Sub(d.at), true
 	}
 	if x.sent == 0 {
-		f.backoff = x.download.past.gap(x.report.offset, d.at)
+		f.backoff = x.download.past.gap(x.offset, d.at)
 		return f // a request has a time of its own, and asks the limits when it goes
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
@@ -342,16 +322,21 @@ func (x *retrier) facts(d *decision) facts {
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
 func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
-	if x.body != nil {
-		if reason := x.rewind(d, busy); reason != ReasonRetry {
-			d.reason, d.delay = reason, 0
-			if reason == ReasonCanceled || reason == ReasonDeadline {
-				d.ended = attempt.ContextErr(x.Ctx)
-			}
-			return
-		}
-	}
 	x.prev = backoff
+	if x.body == nil {
+		return
+	}
+	getBody, err := x.body.Rewind(x.Ctx, busy)
+	if d.getsBody = getBody; err == nil {
+		return
+	}
+	d.reason, d.delay = ReasonNotReplayable, 0
+	switch err {
+	case replay.ErrBusy:
+		d.why = err
+	case replay.ErrEnded:
+		d.reason, d.ended = x.reasonGone(), attempt.ContextErr(x.Ctx)
+	}
 }
 
 // deliver gives the last outcome to the caller.
@@ -362,24 +347,50 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 	}
 	switch {
 	case err == nil && (d.reason != ReasonFinal && x.gaveUp(d.reason) || d.reason == ReasonNotIdempotent || d.reason == ReasonNotReplayable ||
-		d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1): // see gaveUpBelow
-		return x.report.markResponse(resp, d.reason), nil
+		d.stuck && d.reason == ReasonFinal && len(x.history) <= 1): // see gaveUpBelow
+		return x.markResponse(resp, d.reason), nil
 	case err == nil && x.download != nil: // it continues a body
 		return resp, nil
 	case err == nil:
 		if x.download = x.resumeBody(x.series, x.start, x.last.Pool, resp); x.download != nil && x.download.past != nil {
 			x.download.past.wait = x.wait
 		}
-		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Waited > 0) && !gaveUpBelow(x.Req, resp, nil) {
-			return x.report.markResponse(resp, d.reason), nil
+		if h := x.history; (len(h) > 1 || len(h) == 1 && h[0].Waited > 0) && !gaveUpBelow(x.Req, resp, nil) {
+			return x.markResponse(resp, d.reason), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case x.last.Kind == attempt.Cut:
-		return nil, x.report.newError(d.reason, nil)
+		return nil, x.newError(d.reason, nil)
 	case d.ended != nil:
-		return nil, x.report.newError(d.reason, d.ended)
+		return nil, x.newError(d.reason, d.ended)
 	case !x.retried && !x.gaveUp(d.reason):
 		return nil, err
 	}
-	return nil, x.report.newError(d.reason, cmp.Or(d.err, err))
+	return nil, x.newError(d.reason, cmp.Or(d.err, err))
+}
+
+// resumeBody makes the response's body continue after a cut. If the body cannot be
+// continued, resumeBody returns nil.
+func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp *http.Response) *download {
+	if !c.Rule.Resumes || resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 || attempt.HandsOver(c.Req, resp) || c.isSingle() {
+		return nil
+	}
+	rule := &c.Rule.Policy
+	plan, why := resume.Check(c.Req, resp, &resume.Terms{
+		Max: rule.MaxAttempts - 1, Again: rule.MaxRefetch, Repeatable: c.options != nil && c.options.sending == sendRepeatable,
+	})
+	if why != nil {
+		return nil
+	}
+	if plan.Compares {
+		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
+			return nil
+		}
+	}
+	d := &download{body: resume.Body{Plan: plan}, t: c.t, req: c.Req, rule: c.Rule, spanned: c.spanned, pool: over, start: start, price: c.Price}
+	if s != (series{sent: 1}) {
+		d.past = &past{series: s}
+	}
+	d.body.Fetcher, resp.Body = d, &d.body
+	return d
 }

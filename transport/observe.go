@@ -7,38 +7,27 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
-
-// traces returns the observers of a call: first that of the Transport, then that of the
-// request. Each may be nil.
-func (c *call) traces() [2]*Trace {
-	all := [2]*Trace{c.t.trace}
-	if c.options != nil {
-		all[1] = c.options.trace
-	}
-	return all
-}
-
-// hasHooks reports whether a trace has a hook for requests.
-func (c *call) hasHooks() bool {
-	all := c.traces()
-	return all[0].hasHooks() || all[1].hasHooks()
-}
 
 // requestStart calls the hooks RequestStart. If a hook panics, the request's body is
 // closed.
 func (x *retrier) requestStart() {
 	started := false
-	defer attempt.CloseBodyUnless(&started, x.Req)
-	ctx := x.Req.Context()
-	for _, t := range x.traces() {
-		if t != nil {
-			ctx = callStart(t.RequestStart, ctx, x.Req)
+	defer func() {
+		if !started {
+			closeBody(x.Req)
 		}
+	}()
+	ctx := x.Req.Context()
+	for _, t := range x.traces {
+		ctx = callStart(t.RequestStart, ctx, x.Req)
 	}
 	x.spanned, started = ctx, true
 }
@@ -46,14 +35,18 @@ func (x *retrier) requestStart() {
 // requestEnd calls the hooks RequestEnd.
 func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	bodied, told := x.observeBody(resp), false
-	defer closeUnless(x.Ctx, &told, resp)
+	defer func() {
+		if !told {
+			attempt.Dismiss(x.Ctx, resp)
+		}
+	}()
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
-		Reason: x.report.reason, Duration: time.Since(began),
+		Reason: x.reason, Duration: time.Since(began),
 		Attempts: x.sent, Waited: x.waited, BodyFollows: bodied,
 	}
-	for _, t := range x.traces() {
-		if t != nil && t.RequestEnd != nil {
+	for _, t := range x.traces {
+		if t.RequestEnd != nil {
 			t.RequestEnd(x.spanned, e)
 		}
 	}
@@ -63,44 +56,30 @@ func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 // watchAttempt makes the hooks observe an attempt, if there are hooks for attempts. It reports
 // whether somebody wants to know the address: the hooks AttemptEnd, or all observers if it is a retry.
 func (x *retrier) watchAttempt(a *try) (asksAddress bool) {
-	observed := x.t.logger != nil
-	for _, t := range x.traces() {
-		if t == nil {
-			continue
-		}
-		if observed = true; t.AttemptStart != nil {
-			a.Watched, a.by = true, x
-		}
+	for _, t := range x.traces {
+		a.Watched = a.Watched || t.AttemptStart != nil
 		if t.AttemptEnd != nil {
 			a.told = a.Ctx
 		}
 	}
-	return a.told != nil || x.sent > 1 && observed
-}
-
-// attemptDeadline returns when nobody waits for the headers of an attempt any more that starts now.
-// Another attempt may read the caller's own body meanwhile, or has read it.
-func (x *retrier) attemptDeadline(a *try) time.Time {
-	until, _ := x.Ctx.Deadline()
-	body := cmp.Or(a.Body, x.Req.Body)
-	after := a.Timeouts.After
-	timed := after > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body))
-	if end := x.Registry.TimeOf(a.SentAt).Add(after); timed && (until.IsZero() || end.Before(until)) {
-		return end
-	}
-	return until
+	return a.told != nil || x.sent > 1 && (x.t.logger != nil || len(x.traces) > 0)
 }
 
 // tellStart calls the hooks AttemptStart. header is the attempt's own.
-func (x *retrier) tellStart(a *try, header http.Header) {
+func (c *call) tellStart(a *try, header http.Header) {
 	about := AttemptStart{
-		Request: x.Req, Host: x.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
-		Offset: x.report.offset, Start: x.Registry.TimeOf(a.SentAt), Deadline: x.attemptDeadline(a),
+		Request: c.Req, Host: c.HostName(), Header: header, Number: a.Number, Kind: AttemptKind(a.Kind),
+		Offset: a.offset, Start: c.Registry.TimeOf(a.SentAt),
 	}
-	for _, t := range x.traces() {
-		if t != nil {
-			a.Ctx = callStart(t.AttemptStart, a.Ctx, about)
+	about.Deadline, _ = c.Ctx.Deadline()
+	// Another attempt may read the caller's own body meanwhile, or has read it.
+	if body := cmp.Or(a.Body, c.Req.Body); a.Timeouts.After > 0 && (body == nil || body == http.NoBody || replay.SmallInMemory(body)) {
+		if end := about.Start.Add(a.Timeouts.After); about.Deadline.IsZero() || end.Before(about.Deadline) {
+			about.Deadline = end
 		}
+	}
+	for _, t := range c.traces {
+		a.Ctx = callStart(t.AttemptStart, a.Ctx, about)
 	}
 	if a.told != nil {
 		a.told = a.Ctx
@@ -113,72 +92,107 @@ func (c *call) tellEnd(told *context.Context, resp *http.Response, a Attempt) {
 	*told = nil
 	a.Err = withoutSecrets(a.Err, c.Req.URL)
 	e := AttemptEnd{Request: c.Req, Host: c.HostName(), Response: resp, Attempt: a}
-	for _, t := range c.traces() {
-		if t != nil && t.AttemptEnd != nil {
+	for _, t := range c.traces {
+		if t.AttemptEnd != nil {
 			t.AttemptEnd(ctx, e)
 		}
 	}
 }
 
-// tellUndecided calls the hooks AttemptEnd for an attempt about which nothing was decided, because
-// the base transport or a function of the user's panicked.
-func (r *report) tellUndecided(told *context.Context, o *attempt.Outcome) {
-	if *told == nil {
-		return
-	}
-	d := decision{err: o.Err}
-	if o.Err == attempt.ErrOutrun {
-		d.reason = ReasonOutrun
-	}
-	r.tellEnd(told, o.Resp, r.attemptOf(o, &d))
-}
-
 // observeBody makes the body of a response tell its end. It reports whether it does.
 func (x *retrier) observeBody(resp *http.Response) bool {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || attempt.HandsOver(x.Req, resp) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody || attempt.HandsOver(x.Req, resp) ||
+		!slices.ContainsFunc(x.traces, func(t Trace) bool { return t.BodyEnd != nil }) {
 		return false
 	}
-	all := x.traces()
-	if !all[0].wantsBody() && !all[1].wantsBody() {
-		return false
-	}
-	w := &bodyWatch{traces: all, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
-	w.body.Wrap(resp, w)
+	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
 	return true
 }
 
-func (t *Trace) wantsBody() bool { return t != nil && t.BodyEnd != nil }
-
-// A bodyWatch tells the hooks about the end of a response's body.
-type bodyWatch struct {
-	body     attempt.ObservedBody
-	traces   [2]*Trace
-	ctx      context.Context
+// An observedBody is the body of a response. It counts the bytes, and tells the hooks of its end. Close may come from
+// another goroutine during a Read.
+type observedBody struct {
+	io.ReadCloser
+	traces   []Trace
+	ctx      context.Context // of the hooks
 	req      *http.Request
 	host     string
 	download *download // nil: the body does not resume
 	began    time.Time
+
+	mu     sync.Mutex // guards the fields below
+	bytes  int64
+	closed bool // or being closed
+	ended  bool
 }
 
-// BodyEnded calls the hooks BodyEnd.
-func (w *bodyWatch) BodyEnded(bytes int64, err error) {
-	e := BodyEnd{Request: w.req, Host: w.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: w.download.countResumes(), Duration: time.Since(w.began)}
+func (b *observedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	b.bytes += int64(max(n, 0))
+	b.mu.Unlock()
+	if err != nil {
+		b.end(err)
+	}
+	return n, err
+}
+
+// ResumeTried reports whether the body has asked for its rest. A Transport around this
+// one asks.
+func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
+
+// Close tells the end after the body is closed, also if its Close panics. A Read that it ends
+// is no error of the body.
+func (b *observedBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	defer b.end(nil)
+	return b.ReadCloser.Close()
+}
+
+// end calls the hooks BodyEnd, once. err is io.EOF if the body was read whole, and nil if it was closed before.
+func (b *observedBody) end(err error) {
+	b.mu.Lock()
+	ended, bytes := b.ended, b.bytes
+	if b.closed && err != io.EOF {
+		err = nil
+	}
+	b.ended = true
+	b.mu.Unlock()
+	if ended {
+		return
+	}
+	e := BodyEnd{Request: b.req, Host: b.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: b.download.countResumes(), Duration: time.Since(b.began)}
 	switch {
 	case e.Complete:
 		e.Err = nil
 	case err != nil: // in the goroutine of the Read
-		e.Err = w.download.endOf(err)
+		e.Err = b.download.endOf(err)
 	}
-	for _, t := range w.traces {
-		if t.wantsBody() {
-			t.BodyEnd(w.ctx, e)
+	for _, t := range b.traces {
+		if t.BodyEnd != nil {
+			t.BodyEnd(b.ctx, e)
 		}
 	}
 }
 
-// closeUnless closes a response that nobody gets because a function of the user's panicked.
-func closeUnless(ctx context.Context, returned *bool, resp *http.Response) {
-	if !*returned {
-		attempt.Dismiss(ctx, resp)
+// downloadOf returns what continues the body of a response, or nil.
+func downloadOf(resp *http.Response) *download {
+	body := resp.Body
+	if observed, ok := body.(*observedBody); ok {
+		body = observed.ReadCloser
+	}
+	if b, ok := body.(*resume.Body); ok {
+		d, _ := b.Fetcher.(*download)
+		return d
+	}
+	return nil
+}
+
+// closeBody closes the body of a request that is not sent.
+func closeBody(req *http.Request) {
+	if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
+		_ = req.Body.Close()
 	}
 }

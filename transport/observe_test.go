@@ -486,3 +486,42 @@ func TestLogOfDurations(t *testing.T) {
 		}
 	})
 }
+
+// The end of a body is told once, with the bytes that were read.
+func TestObservedBody(t *testing.T) {
+	failed, news := errors.New("failed"), func() io.ReadCloser { return io.NopCloser(strings.NewReader("news")) }
+	nothing := func() {}
+	for name, row := range map[string]struct {
+		src  io.ReadCloser
+		do   func(b io.ReadCloser)
+		want []transport.BodyEnd
+	}{
+		"it is read":            {news(), func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, []transport.BodyEnd{{Bytes: 4, Complete: true}}},
+		"it is read and closed": {news(), func(b io.ReadCloser) { _, _ = io.ReadAll(b); _ = b.Close() }, []transport.BodyEnd{{Bytes: 4, Complete: true}}},
+		"it is closed":          {news(), func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 3)); _ = b.Close(); _ = b.Close() }, []transport.BodyEnd{{Bytes: 3}}},
+		"it fails": {badBody{func([]byte) (int, error) { return 0, failed }, nothing}, func(b io.ReadCloser) { _, _ = io.ReadAll(b); _, _ = b.Read(nil) },
+			[]transport.BodyEnd{{Err: failed}}},
+		"nothing is done":  {news(), func(io.ReadCloser) {}, nil},
+		"its Close panics": {badBody{nil, func() { panic("close") }}, func(b io.ReadCloser) { defer func() { _ = recover() }(); _ = b.Close() }, []transport.BodyEnd{{}}},
+		"a bad count":      {badBody{func([]byte) (int, error) { return -1, io.EOF }, nothing}, func(b io.ReadCloser) { _, _ = b.Read(nil) }, []transport.BodyEnd{{Complete: true}}},
+	} {
+		var told []transport.BodyEnd
+		row.do(transport.Observed(row.src, transport.Trace{BodyEnd: func(_ context.Context, e transport.BodyEnd) {
+			e.Duration = 0
+			told = append(told, e)
+		}}))
+		assert.Equal(t, row.want, told, name)
+	}
+	// A Read that Close ends is no error of the body. One that was at the end is whole.
+	for read, complete := range map[error]bool{http.ErrBodyReadAfterClose: false, io.EOF: true} {
+		var told []transport.BodyEnd
+		var b io.ReadCloser
+		b = transport.Observed(badBody{func([]byte) (int, error) { return 0, read }, func() { _, _ = b.Read(nil) }},
+			transport.Trace{BodyEnd: func(_ context.Context, e transport.BodyEnd) { told = append(told, e) }})
+		_ = b.Close()
+		if assert.Len(t, told, 1) {
+			assert.Equal(t, complete, told[0].Complete, read)
+			assert.NoError(t, told[0].Err)
+		}
+	}
+}

@@ -6,89 +6,72 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// A report records the attempts of a call and tells the traces and the log about
-// them.
-type report struct {
-	*call
-	history []Attempt       // empty after a success on the first attempt
-	mark    *mark           // with room for the history, which callers get without the call; nil: there is none
-	reason  Reason          // of the last decision
-	began   instant.Instant // when the call did; 0: not known
-	until   time.Time       // before which a new request would meet the same reason; zero: not known
-	ofBody  bool            // the call continues a body
-	offset  int64           // where the body was cut that the call continues, else 0
-	leftOut int             // attempts whose time passed in a line
-	held    held            // before a further attempt, in vain
-}
-
 // record adds the attempt that ended with o to the history, and tells the hooks and the log of it.
 // told is the context of the hooks; nil: they were told, or there are none. A success on the first
 // attempt that did not wait is not in the history, because nobody will ask how it came.
-func (r *report) record(told *context.Context, o *attempt.Outcome, d *decision) {
-	r.reason = d.reason
-	keeps := len(r.history) > 0 || o.Number > 1 || d.err != nil || d.reason != ReasonFinal || o.Queued != (attempt.Queued{})
-	logs := r.t.logger != nil && r.logsAttempts()
+func (x *retrier) record(told *context.Context, o *attempt.Outcome, d *decision) {
+	x.reason = d.reason
+	keeps := len(x.history) > 0 || o.Number > 1 || d.err != nil || d.reason != ReasonFinal || o.Queued != (attempt.Queued{})
+	logs := x.t.logger != nil && x.logsAttempts()
 	if o.Kind == attempt.Cut || !keeps && !logs && *told == nil {
 		return
 	}
-	a := r.attemptOf(o, d)
+	a := x.attemptOf(o, d)
+	if keeps && x.mark == nil {
+		x.mark = new(mark)
+		x.history = x.mark.few[:0]
+	}
 	if keeps {
-		if r.mark == nil {
-			r.mark = new(mark)
-			r.history = r.mark.few[:0]
-		}
-		r.history = append(r.history, a)
+		x.history = append(x.history, a)
 	}
 	if *told != nil {
-		r.tellEnd(told, o.Resp, a)
+		x.tellEnd(told, o.Resp, a)
 	}
 	if logs {
-		r.logAttempt(a)
+		logAttempt(&x.call, a)
 	}
 }
 
-// holdInVain notes how long limits have held the request for an attempt that is not sent, and returns it.
-func (r *report) holdInVain(q attempt.Queued) time.Duration {
-	r.held = heldBy(q)
-	return r.held.waited
-}
-
-// endsWith notes that no attempt follows after all, although the hooks were told that there would be a retry.
-func (r *report) endsWith(reason Reason, err error) {
-	if r.reason = reason; len(r.history) > 0 { // else a body was cut
-		last := &r.history[len(r.history)-1]
-		last.Err, last.Delay, last.Reason = err, 0, reason
+// tellUndecided calls the hooks AttemptEnd for an attempt about which nothing was decided, because
+// the base transport or a function of the user's panicked.
+func (x *retrier) tellUndecided(told *context.Context, o *attempt.Outcome) {
+	if *told == nil {
+		return
 	}
-	r.logNotSent(History{Reason: reason, held: r.held}, err)
+	d := decision{err: o.Err, at: time.Now()}
+	if o.Err == attempt.ErrOutrun {
+		d.reason = ReasonOutrun
+	}
+	x.tellEnd(told, o.Resp, x.attemptOf(o, &d))
 }
 
-// A held is how long limits held a request, and the limit that took longest.
-type held struct {
-	waited time.Duration
-	by     Reason
+// holdInVain notes how long limits have held the request for an attempt that is not sent.
+func (x *retrier) holdInVain() {
+	x.held = heldBy(x.permit.Queued)
+	x.waited += x.held.waited
 }
 
 // attemptOf returns an attempt as others see it.
-func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
+func (x *retrier) attemptOf(o *attempt.Outcome, d *decision) Attempt {
 	a := Attempt{
-		Number: o.Number, Kind: AttemptKind(o.Kind), Offset: r.offset, Status: o.Status(), Err: d.err, Class: o.Class, Addr: o.Link.Addr(),
-		Pool: o.PoolNumber(), RetryAfter: d.retryAfter, Delay: d.delay, Duration: o.Took(), Reason: d.reason, at: d.at,
+		Number: o.Number, Kind: AttemptKind(o.Kind), Offset: x.offset, Status: o.Status(), Err: d.err, Class: o.Class, Addr: o.Link.Addr(),
+		RetryAfter: d.retryAfter, Delay: d.delay, Duration: o.Took(), Reason: d.reason, at: d.at,
 	}
-	if o.Err != nil {
-		a.unsent = o.Link.Unsent()
+	if a.unsent = o.Err != nil && o.Link.Unsent(); o.Pool != nil {
+		a.Pool = o.Pool.Number
 	}
 	if o.SentAt != 0 {
-		a.Start = r.Registry.TimeOf(o.SentAt)
+		a.Start = d.at.Add(o.SentAt.Sub(x.Registry.InstantOf(d.at)))
 	}
 	if o.Queued != (attempt.Queued{}) {
 		at := heldBy(o.Queued)
@@ -96,9 +79,6 @@ func (r *report) attemptOf(o *attempt.Outcome, d *decision) Attempt {
 	}
 	return a
 }
-
-// logsAttempts reports whether the logger takes a line for each attempt.
-func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
 // heldBy returns how long an attempt was queued.
 func heldBy(q attempt.Queued) (h held) {
@@ -115,21 +95,20 @@ func heldBy(q attempt.Queued) (h held) {
 }
 
 // attrsOf begins the attributes of a log line about a request.
-func (r *report) attrsOf() attrs {
+func attrsOf(c *call) attrs {
 	return attrs{
-		slog.String("host", r.HostName()),
-		slog.String("method", method(r.Req)),
-		slog.String("url", redact.URL(r.Req.URL)),
+		slog.String("host", c.HostName()),
+		slog.String("method", method(c.Req)),
+		slog.String("url", redact.URL(c.Req.URL)),
 	}
 }
 
 // logAttempt writes the line of an attempt.
-func (r *report) logAttempt(a Attempt) {
-	all, addr := r.attrsOf(), cmp.Or(a.Addr, redact.Addr(a.Err))
-	all.add(true, slog.Int("number", a.Number))
-	all.add(true, slog.String("kind", string(a.Kind)))
+func logAttempt(c *call, a Attempt) {
+	all, addr := attrsOf(c), cmp.Or(a.Addr, redact.Addr(a.Err))
+	all = append(all, slog.Int("number", a.Number), slog.String("kind", string(a.Kind)))
 	all.add(a.Status != 0, slog.Int("status", a.Status))
-	all.add(a.Err != nil, slog.String("error", a.outcome(r.Req.URL.String())))
+	all.add(a.Err != nil, slog.String("error", a.outcome(c.Req.URL.String())))
 	all.add(a.Class != classify.Unknown, slog.String("class", string(a.Class)))
 	all.add(true, slog.String("reason", string(a.Reason)))
 	all.addTime("retry_after", a.RetryAfter)
@@ -140,74 +119,69 @@ func (r *report) logAttempt(a Attempt) {
 	all.add(addr != "", slog.String("addr", addr))
 	all.add(a.Pool > 0, slog.Int("pool", a.Pool))
 	all.add(a.Offset > 0, slog.Int64("offset", a.Offset))
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, "attempt", all...)
+	c.t.logger.LogAttrs(c.Ctx, slog.LevelDebug, "attempt", all...)
 }
 
 // logNotSent writes the line of a request that is not sent, or not again. why may be nil.
-func (r *report) logNotSent(h History, why error) {
-	if r.t.logger == nil || !r.logsAttempts() {
+func (x *retrier) logNotSent(h History, why error) {
+	if x.t.logger == nil || !x.logsAttempts() {
 		return
 	}
-	all, text := r.attrsOf(), "request not sent"
-	if len(r.history) > 0 {
+	all, text := attrsOf(&x.call), "request not sent"
+	if len(x.history) > 0 {
 		text = "retry not sent"
 	}
-	all.addError(why, r.Req.URL.String())
+	all.addError(why, x.Req.URL.String())
 	all.add(true, slog.String("reason", string(h.Reason)))
 	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
 	all.addTime("waited", h.held.waited)
-	r.t.logger.LogAttrs(r.Ctx, slog.LevelDebug, text, all...)
-}
-
-// attrs are the attributes of a log line.
-type attrs []slog.Attr
-
-// add adds an attribute if it is set.
-func (all *attrs) add(set bool, attr slog.Attr) {
-	if set {
-		*all = append(*all, attr)
-	}
-}
-
-// addError says in a few words what is wrong, unless there is nothing.
-func (all *attrs) addError(err error, known ...string) {
-	if err != nil {
-		all.add(true, slog.String("error", causeOf(err, known...)))
-	}
-}
-
-// addTime adds a time, unless it is not known or zero.
-func (all *attrs) addTime(key string, d time.Duration) {
-	d = d.Round(time.Millisecond)
-	all.add(d > 0, slog.Duration(key, d))
+	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, text, all...)
 }
 
 // historyFor returns the history of a call that ends for a reason.
-func (r *report) historyFor(reason Reason) History {
-	h := History{Reason: reason, Attempts: slices.Clip(r.history), held: r.held, leftOut: r.leftOut}
-	if reason == r.reason {
-		h.Until = r.until
+func (x *retrier) historyFor(reason Reason) History {
+	h := History{Reason: reason, Attempts: slices.Clip(x.history), held: x.held, leftOut: x.leftOut}
+	if reason == x.reason {
+		h.Until = x.until
 	}
 	switch {
-	case r.began != 0:
-		h.began = r.Registry.TimeOf(r.began)
+	case x.began != 0:
+		h.began = x.Registry.TimeOf(x.began)
 	case len(h.Attempts) > 0:
-		h.began = h.Attempts[0].sentAt()
+		h.began = cmp.Or(h.Attempts[0].Start, h.Attempts[0].at)
 	}
 	h.took = time.Since(h.began)
 	return h
 }
 
 // newError returns the error of a call that ends without a response.
-func (r *report) newError(reason Reason, err error) *Error {
+func (x *retrier) newError(reason Reason, err error) *Error {
 	return &Error{
-		History: r.historyFor(reason),
+		History: x.historyFor(reason),
 		Err:     err,
-		request: method(r.Req) + " " + redact.URL(r.Req.URL),
-		url:     r.Req.URL.String(),
-		ended:   r.Ctx.Err(),
-		ofBody:  r.ofBody,
+		request: method(x.Req) + " " + redact.URL(x.Req.URL),
+		url:     x.Req.URL.String(),
+		ended:   x.Ctx.Err(),
+		ofBody:  x.download != nil,
 	}
+}
+
+// markResponse returns resp with its history. Its Request becomes
+// a copy whose context carries the mark, for [HistoryOf]. If the reason is a
+// limit, a Transport around this one that sees the mark does not start again.
+func (x *retrier) markResponse(resp *http.Response, reason Reason) *http.Response {
+	req := resp.Request
+	if req == nil {
+		req = x.Req
+	}
+	m := x.mark
+	if m == nil {
+		m = new(mark)
+	}
+	m.Context, m.resp, m.history, m.gaveUp = req.Context(), resp, x.historyFor(reason), reason != ReasonFinal && x.gaveUp(reason)
+	m.req = *req.WithContext(m)
+	resp.Request = &m.req
+	return resp
 }
 
 // An observer tells of the changes of a host that a call has noticed.
@@ -218,7 +192,10 @@ type observer struct{ *call }
 // Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
-	level, line, told := h.level(), h.attrs(), t.hostChanged
+	level, line, told := slog.LevelWarn, h.attrs(), t.hostChanged
+	if h.Over {
+		level = slog.LevelInfo
+	}
 	if v.Condition == news.Pool {
 		told, level, line = nil, slog.LevelInfo, attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
 		line.add(v.Status != 0, slog.Int("status", v.Status))
@@ -226,8 +203,8 @@ func (c observer) Tells(v news.Change) func() {
 		line.add(v.Addr != "", slog.String("addr", v.Addr))
 	}
 	return func() {
-		if told != nil {
-			told(ctx, h)
+		for _, hook := range told {
+			hook(ctx, h)
 		}
 		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
 			t.logger.LogAttrs(ctx, level, h.message(), line...)
@@ -268,49 +245,4 @@ func (c observer) hostChange(v news.Change) HostChange {
 		h.Until = c.Registry.TimeOf(v.Until)
 	}
 	return h
-}
-
-// level returns the level of the log line about a change.
-func (c HostChange) level() slog.Level {
-	if c.Over {
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
-}
-
-// message returns the text of the log line about a change.
-func (c HostChange) message() string {
-	texts := [2]string{"new connection pool", "new connection pool"}
-	switch c.Reason {
-	case ReasonCircuitOpen:
-		if texts = [2]string{"host down", "host back"}; c.breaker {
-			texts = [2]string{"circuit open", "circuit closed"}
-		}
-	case ReasonThrottled:
-		texts = [2]string{"throttled", "no longer throttled"}
-	case ReasonQuota:
-		texts = [2]string{"quota low", "quota restored"}
-	case ReasonConcurrency:
-		texts = [2]string{"concurrency limit reached", "concurrency limit no longer reached"}
-	case ReasonRateLimit:
-		texts = [2]string{"rate limit reached", "rate limit no longer reached"}
-	case ReasonRetryBudget:
-		texts = [2]string{"retry budget used up", "retry budget restored"}
-	}
-	if c.Over {
-		return texts[1]
-	}
-	return texts[0]
-}
-
-// attrs returns the attributes of the log line about a change.
-func (c HostChange) attrs() (all attrs) {
-	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Round(time.Second))}
-	all.add(c.Status != 0, slog.Int("status", c.Status))
-	all.addError(c.Err)
-	all.add(c.FromFleet, slog.Bool("from_fleet", true))
-	all.add(!c.Until.IsZero(), slog.Time("until", c.Until.Round(time.Second)))
-	all.add(c.Waiting > 0, slog.Int("waiting", c.Waiting))
-	all.add(c.Limit > 0, slog.Int("limit", c.Limit))
-	return all
 }

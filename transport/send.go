@@ -3,10 +3,9 @@
 package transport
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -15,50 +14,28 @@ import (
 	"github.com/aplomb-go/aplomb/internal/route"
 )
 
-// A try is an attempt of a call, with its permit and those who watch it.
-type try struct {
-	attempt.Attempt
-	permit limit.Permit
-	by     *retrier          // tells the hooks AttemptStart; nil: there are none
-	told   context.Context   // of the hooks AttemptEnd; nil: there are none
-	trial  *route.Trial      // its base, if that is one; it may go over another pool
-	out    *attempt.Outgoing // nil: it is the caller's own request
-}
-
-// prepare makes the copy that is sent. If it panics, it releases the slot and closes the body.
-func (a *try) prepare() {
-	prepared := false
-	defer func() {
-		if !prepared {
-			a.Abort()
-		}
-	}()
-	out := a.Copied()
+// prepare makes the copy that is sent.
+func (a *try) prepare(c *call) {
+	var tell func(http.Header)
 	if a.Watched {
-		a.by.tellStart(a, out.Req.Header)
+		tell = func(header http.Header) { c.tellStart(a, header) }
 	}
-	a.Arm(out)
-	if a.trial != nil {
-		a.trial.Restart = out.Restart
+	if a.Prepare(tell); a.trial != nil {
+		a.trial.Restart = a.Out.Restart
 	}
-	a.out, prepared = out, true
 }
 
-// fly sends a copy of the request, or the caller's own request if that is possible.
-func (a *try) fly() {
-	if a.Light() {
-		a.SendLight()
-	} else {
-		a.prepare()
-		a.flyCopy()
+// fly sends a copy of the request, or the caller's own request if that is possible. The error of a timer says until when a
+// Transport below would have waited.
+func (a *try) fly(c *call) {
+	if a.Out == nil {
+		if a.Light() {
+			a.SendLight()
+			return
+		}
+		a.prepare(c)
 	}
-	a.permit.Landed(&a.Attempt)
-}
-
-// flyCopy sends a copy of the request. The error of a timer says until when a Transport below would have
-// waited.
-func (a *try) flyCopy() {
-	if a.SendCopy(a.out); a.Hidden == nil {
+	if a.SendCopy(); a.Hidden == nil {
 		return
 	}
 	if until := heldUntil(a.Hidden); !until.IsZero() {
@@ -66,9 +43,19 @@ func (a *try) flyCopy() {
 	}
 }
 
+// end notes that the attempt has ended.
+func (a *try) end() {
+	if a.permit.Landed(&a.Attempt); a.DoneAt == 0 {
+		a.DoneAt = a.Clock.Now()
+	}
+	if a.Out != nil && a.trial != nil {
+		a.Pool = a.Out.Over()
+	}
+}
+
 // send makes the next attempt.
 func (x *retrier) send() {
-	if x.Rule.Hedge && x.sent == 0 && x.hedgeable() {
+	if x.Rule.Hedge && x.sent == 0 && x.hedgeable(x.body) {
 		x.race()
 		return
 	}
@@ -79,24 +66,18 @@ func (x *retrier) send() {
 	case x.sent == 0:
 		kind = attempt.First
 	}
-	var a try
-	x.newAttempt(&a, kind)
-	defer func() { // also if the base transport panics
-		if a.DoneAt == 0 {
-			a.DoneAt = x.Registry.Now()
-		}
-		if a.trial != nil && a.out != nil {
-			a.Pool = a.out.Over()
-		}
-		x.last, x.told, x.permit = a.Outcome, a.told, a.permit
-	}()
-	a.fly()
+	a := &x.room
+	x.newAttempt(a, kind)
+	x.last = a
+	defer a.end() // also if the base transport panics
+	a.fly(&x.call)
 }
 
-// newAttempt makes a the next attempt, whose outcome will be at hand.
+// newAttempt makes a the next attempt, which gets the permit.
 func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
+	*a = try{body: x.body, offset: x.offset}
 	a.Number, a.Kind, a.Queued = x.sent, kind, x.permit.Queued
 	if a.Queued != (attempt.Queued{}) {
 		x.waited += heldBy(a.Queued).waited
@@ -107,20 +88,17 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	} else if x.sent > 1 && x.body != nil {
 		a.Timeouts, a.Timed = &x.Rule.Retries, true
 	}
-	x.broke = x.broke || x.last.Err != nil
 	a.Own = x.sent > 1 && (x.Rule.Timed || x.broke)
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
 	if a.SentAt = x.Registry.Now(); x.sent == 1 {
 		x.start = a.SentAt
 	}
-	a.Base, a.First = x.planner.Next(&a.Outcome), x.base
+	a.Base, a.First = x.planner.Next(&x.Request, &a.Outcome), x.base
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it
 	}
-	proves = proves || x.sent > 1 && (x.planner.MayLeave() || !x.isIdempotent())
-	if x.watchAttempt(a) || proves {
-		a.Link = &attempt.Link{Proves: proves}
-	}
+	a.Proves = proves || x.sent > 1 && (x.planner.MayLeave() || !x.isIdempotent())
+	a.Linked = x.watchAttempt(a) || a.Proves
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
@@ -128,20 +106,10 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	a.permit.Start(&a.Attempt)
 }
 
-// rewind takes the body from the last attempt, for a retry. If it fails, it returns
-// the Reason why there is no retry. busy is how long it may wait for a Read of the body.
-func (x *retrier) rewind(d *decision, busy time.Duration) Reason {
-	getBody, err := x.body.Rewind(x.Ctx, busy)
-	d.getsBody = getBody
-	switch err {
-	case nil:
-		return ReasonRetry
-	case replay.ErrBusy:
-		d.why = err
-	case replay.ErrEnded:
-		return x.reasonGone()
-	}
-	return ReasonNotReplayable
+// provesConnection reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) provesConnection() bool {
+	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
 }
 
 // nextBody returns the body for the next attempt, and the GetBody that the base
@@ -163,18 +131,6 @@ func (x *retrier) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser,
 		}
 		return nil, &bodyError{why: err}
 	}
-}
-
-// provesConnection reports whether it may matter that an attempt had no connection. A request that
-// is idempotent is sent again in any case.
-func (c *call) provesConnection() bool {
-	return c.Rule.Timeouts.Connect > 0 || c.Rule.Timed && !c.isIdempotent()
-}
-
-// parentContext returns the context that the attempts begin with: the caller's, or the one
-// that RequestStart returned.
-func (c *call) parentContext() context.Context {
-	return cmp.Or(c.spanned, c.Req.Context())
 }
 
 // heldUntil returns the end of the longest wait that a server asked for in the attempts

@@ -224,38 +224,6 @@ func (t *Trace) hasHooks() bool {
 	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
 }
 
-// joinTraces returns a Trace that calls the functions of all traces, in their order. A
-// later trace gets the contexts that an earlier trace returned. Traces may be nil.
-func joinTraces(traces ...*Trace) *Trace {
-	all := &Trace{}
-	for _, t := range traces {
-		if t == nil {
-			continue
-		}
-		all.HostChange = callBothEnds(all.HostChange, t.HostChange)
-		all.RequestStart = startBoth(all.RequestStart, t.RequestStart)
-		all.AttemptStart = startBoth(all.AttemptStart, t.AttemptStart)
-		all.AttemptEnd = callBothEnds(all.AttemptEnd, t.AttemptEnd)
-		all.RequestEnd = callBothEnds(all.RequestEnd, t.RequestEnd)
-		all.BodyEnd = callBothEnds(all.BodyEnd, t.BodyEnd)
-	}
-	return all
-}
-
-// startBoth returns a function that calls first and then next, which gets the context
-// of first.
-func startBoth[A any](first, next func(context.Context, A) context.Context) func(context.Context, A) context.Context {
-	switch {
-	case first == nil:
-		return next
-	case next == nil:
-		return first
-	}
-	return func(ctx context.Context, a A) context.Context {
-		return callStart(next, callStart(first, ctx, a), a)
-	}
-}
-
 // callStart calls a hook that may return a context.
 func callStart[A any](hook func(context.Context, A) context.Context, ctx context.Context, a A) context.Context {
 	if hook == nil {
@@ -267,19 +235,33 @@ func callStart[A any](hook func(context.Context, A) context.Context, ctx context
 	return ctx
 }
 
-// callBothEnds returns a function that calls first and then next.
-func callBothEnds[A any](first, next func(context.Context, A)) func(context.Context, A) {
-	switch {
-	case first == nil:
-		return next
-	case next == nil:
-		return first
-	}
-	return func(ctx context.Context, a A) {
-		first(ctx, a)
-		next(ctx, a)
-	}
-}
-
 // fewAttempts is how many attempts of a call have room without a further allocation.
 const fewAttempts = 3
+
+// A History says how a request went: which attempts were made, and why there was no further one.
+type History struct {
+	// Reason says why there was no further attempt. It is [ReasonFinal] if the
+	// response did not call for a retry, and "" if there is no history.
+	Reason Reason
+	// Until is the time before which a new request would meet the same Reason. It is zero if that
+	// is not known, as for a deadline, for Rule.Concurrency, for the retry budget and for attempts
+	// that are used up.
+	//
+	//	ReasonThrottled                   the end of the wait that the server asked for
+	//	ReasonQuota, ReasonRateLimit      when its turn would have come
+	//	ReasonCircuitOpen                 the next probe, if Rule.CircuitBreaker says FailFast
+	Until time.Time
+	// Attempts are all attempts, oldest first, with hedges.
+	Attempts []Attempt
+
+	began   time.Time     // when the request did; zero: not known
+	took    time.Duration // until its end
+	held    held          // after the last attempt, in vain
+	leftOut int           // attempts of its schedule that passed in a line
+}
+
+// A held is how long limits held a request, and the limit that took longest.
+type held struct {
+	waited time.Duration
+	by     Reason
+}

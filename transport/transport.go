@@ -132,10 +132,10 @@ type Transport struct {
 	kept      *replay.Pool   // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
 	pools     *route.Maker   // of connections
 	registry  limit.Registry // that all requests stand on
-	trace     *Trace         // nil: nobody observes
+	traces    []Trace        // with hooks for requests
 	logger    *slog.Logger   // nil: there is none
 
-	hostChanged func(context.Context, HostChange)
+	hostChanged []func(context.Context, HostChange) // hooks
 }
 
 // New returns a Transport. It copies the configuration. If something in it is
@@ -156,9 +156,13 @@ func New(c Config) (*Transport, error) {
 	if replay.IsNil(c.Fleet) {
 		faults = append(faults, &policy.FieldError{Field: "Fleet", Err: fmt.Errorf("(%T)(nil) is a nil pointer", c.Fleet)})
 	}
-	trace := joinTraces(c.Traces...)
-	if t.hostChanged = trace.HostChange; trace.hasHooks() {
-		t.trace = trace
+	for _, trace := range c.Traces {
+		if trace.hasHooks() {
+			t.traces = append(t.traces, *trace)
+		}
+		if trace != nil && trace.HostChange != nil {
+			t.hostChanged = append(t.hostChanged, trace.HostChange)
+		}
 	}
 	t.registry.Watched = t.logger != nil || t.hostChanged != nil
 	t.pools = route.NewMaker(c.Base, c.NewPool, func(f func(*pool.Pools)) { // for the pools of each host that has some

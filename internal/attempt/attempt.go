@@ -18,7 +18,7 @@ import (
 )
 
 // An Attempt is a send of a request by a base transport. It has everything that it needs, so
-// that it can run beside another.
+// that it can run beside another. Whoever sends it owns it until it has ended.
 type Attempt struct {
 	Outcome
 	Base     http.RoundTripper
@@ -30,13 +30,16 @@ type Attempt struct {
 	Timeouts *Timeouts
 	Timed    bool // it has a context of its own
 	Own      bool // it has a header of its own
+	Linked   bool // somebody needs to know its connection
+	Proves   bool // and the class of the outcome depends on it
 	Slot     Slot
 	Refused  *Slot // of a response to the copy that is no success; nil: none
 	Clock    *instant.Clock
-	Watched  bool  // a hook sees its header
-	Beside   bool  // runs beside another attempt, and may outlive the call
-	Plain    bool  // is sent without Expect
-	Hidden   error // the error that the end of its time hides; nil: none
+	Watched  bool      // a hook sees its header
+	Beside   bool      // runs beside another attempt, and may outlive the call
+	Plain    bool      // is sent without Expect
+	Hidden   error     // the error that the end of its time hides; nil: none
+	Out      *Outgoing // what is sent; nil: the caller's own request
 }
 
 // An Outgoing is the copy of a request that an attempt sends, with its context and the
@@ -46,28 +49,23 @@ type Outgoing struct {
 	Req  http.Request
 	Ctx  attemptContext
 	body attemptBody // of the response
-	more *more       // nil if the response's body may take any time and keeps no slot, and the header is the caller's
+	more *more       // nil if the attempt needs none of it
 }
 
-// A roomy is an outgoing with everything that only some attempts need.
-type roomy struct {
-	Outgoing
-	extra more
-}
-
-// more is the part of an outgoing that only some attempts need.
+// more is the part of an Outgoing that only some attempts need.
 type more struct {
 	body   watchedBody // of the response, if it may stall
 	kept   slotBody    // the slot of the attempt, and the body of the response, if it keeps the slot
-	values [6]string   // room for the values of a small header
+	link   Link
+	values [6]string // of a small header
 }
 
 // Light reports whether the caller's own request can go, untouched: this is the first attempt,
 // its body is not lent, and neither a timer nor a concurrency limit watches it.
 func (a *Attempt) Light() bool {
-	watched := a.Timed || a.Watched ||
+	watched := a.Timed || a.Watched || a.Linked ||
 		a.Slot.Limiter != nil && a.Req.Body != nil && a.Req.Body != http.NoBody
-	return a.Number == 1 && a.Body == nil && !watched && a.Link == nil
+	return a.Number == 1 && a.Body == nil && !watched
 }
 
 // SendLight sends the caller's own request.
@@ -80,41 +78,44 @@ func (a *Attempt) SendLight() {
 	a.Resp, a.Err = CheckResponse(a.Base.RoundTrip(a.Req))
 }
 
-// Copied makes the copy that is sent. It has a header of its own only if the header changes, or if
+// Prepare makes the copy that is sent, with its context and its body. tell gets its header, and may change that and
+// the context of the attempt; nil: nobody does. If tell panics, the attempt is aborted.
+//
+// The copy has a header of its own only if the header changes, or if
 // an attempt before it may have ended too early. The base transport may still be writing the header
 // of that attempt while it changes the new one. An attempt beside another may still run when the
 // caller has its response and changes the request. So it shares nothing with the caller's
 // request.
-func (a *Attempt) Copied() (out *Outgoing) {
-	own := a.Own || a.Number > 1 && a.Plain || a.Watched // a header of its own
-	var all *roomy
-	switch { // all that the attempt needs is a single allocation
-	case a.Link != nil:
-		all = &a.Link.out
-	case own && len(a.Req.Header) > 0, a.Timeouts.quiet > 0, a.Slot.Limiter != nil:
-		all = new(roomy)
-	}
-	var room []string // for the values of the header
-	if all == nil {
-		out = new(Outgoing)
+func (a *Attempt) Prepare(tell func(http.Header)) {
+	prepared := false
+	defer func() {
+		if !prepared {
+			a.Abort()
+		}
+	}()
+	own, plain := a.Own || a.Watched, a.Number > 1 && a.Plain
+	var out *Outgoing
+	if own || plain || a.Linked || a.Timeouts.quiet > 0 || a.Slot.Limiter != nil {
+		all := new(struct { // all that the attempt needs is a single allocation
+			Outgoing
+			extra more
+		})
+		out, all.more = &all.Outgoing, &all.extra
 	} else {
-		all.more = &all.extra
-		out, room = &all.Outgoing, all.extra.values[:0]
+		out = new(Outgoing)
+	}
+	if a.Linked {
+		a.Link = &out.more.link
+		a.Link.Proves, a.Link.ctx = a.Proves, &out.Ctx
 	}
 	if a.Beside {
 		out.Req = *a.Req.Clone(&out.Ctx)
-	} else {
-		out.Req = *a.Req.WithContext(&out.Ctx)
+	} else if out.Req = *a.Req.WithContext(&out.Ctx); own || plain {
+		out.Req.Header = headerOf(a.Req.Header, out.more.values[:0])
 	}
-	if own && !a.Beside {
-		out.Req.Header = headerOf(a.Req.Header, room)
+	if tell != nil {
+		tell(out.Req.Header)
 	}
-	return out
-}
-
-// Arm gives the copy its context and its body.
-func (a *Attempt) Arm(out *Outgoing) {
-	req := &out.Req
 	if trace := httptrace.ContextClientTrace(a.Ctx); trace != nil && a.Timed {
 		a.Ctx = httptrace.WithClientTrace(untraced{a.Ctx}, out.Ctx.silenced(trace))
 	}
@@ -125,14 +126,15 @@ func (a *Attempt) Arm(out *Outgoing) {
 		out.Ctx.start(a.Timeouts, Upgrades(a.Req))
 	}
 	if a.Body != nil {
-		req.Body = a.Body
+		out.Req.Body = a.Body
 	}
 	if a.GetBody != nil {
-		req.GetBody = a.GetBody
+		out.Req.GetBody = a.GetBody
 	}
-	if a.Number > 1 && a.Plain {
-		delete(req.Header, "Expect")
+	if plain {
+		delete(out.Req.Header, "Expect")
 	}
+	a.Out, prepared = out, true
 }
 
 // Abort releases the slot and closes the body of an attempt that does not go. They have no
@@ -145,6 +147,13 @@ func (a *Attempt) Abort() {
 	case a.Number == 1 && a.Req.Body != nil:
 		_ = a.Req.Body.Close()
 	}
+}
+
+// Outrun returns the outcome of an attempt that another was faster than, and that may be under way still. It
+// reads only what was known when the attempt was sent.
+func (a *Attempt) Outrun() Outcome {
+	return Outcome{Number: a.Number, Kind: a.Kind, SentAt: a.SentAt, Queued: a.Queued, Pool: a.Out.Over(), Heard: a.Heard, Link: a.Link,
+		Err: ErrOutrun, DoneAt: a.Clock.Now()}
 }
 
 // headerOf returns a copy of a header. Nothing that is done to the copy changes the
@@ -167,8 +176,9 @@ func headerOf(header http.Header, room []string) http.Header {
 	return own
 }
 
-// SendCopy sends a copy of the request.
-func (a *Attempt) SendCopy(out *Outgoing) {
+// SendCopy sends the copy of the request.
+func (a *Attempt) SendCopy() {
+	out := a.Out
 	req := &out.Req
 	var held *Slot
 	if a.Slot.Limiter != nil {
@@ -344,20 +354,5 @@ func IsCanceled(req *http.Request) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// CloseBody closes the body of a request that is not sent.
-func CloseBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
-}
-
-// CloseBodyUnless closes the body of a request that is not sent because a function of the
-// user's panicked.
-func CloseBodyUnless(returned *bool, req *http.Request) {
-	if !*returned {
-		CloseBody(req)
 	}
 }

@@ -53,10 +53,9 @@ func flightOf(req *http.Request, number int, rule policy.Rule, base rt) *Attempt
 
 // send sends a copy.
 func send(f *Attempt) *Outgoing {
-	out := f.Copied()
-	f.Arm(out)
-	f.SendCopy(out)
-	return out
+	f.Prepare(nil)
+	f.SendCopy()
+	return f.Out
 }
 
 func TestLight(t *testing.T) {
@@ -69,7 +68,7 @@ func TestLight(t *testing.T) {
 		"its body is lent":              {func(f *Attempt) { f.Body = http.NoBody }, false},
 		"timeouts":                      {func(f *Attempt) { f.Timed = true }, false},
 		"a hook":                        {func(f *Attempt) { f.Watched = true }, false},
-		"a link":                        {func(f *Attempt) { f.Link = new(Link) }, false},
+		"a link":                        {func(f *Attempt) { f.Linked = true }, false},
 		"a limiter":                     {func(f *Attempt) { f.Slot.Limiter = new(concurrency.Limiter) }, true},
 		"a limiter and an empty body":   {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), http.NoBody }, true},
 		"a limiter and an upload":       {func(f *Attempt) { f.Slot.Limiter, f.Req.Body = new(concurrency.Limiter), body("x") }, false},
@@ -96,16 +95,16 @@ func TestHeaderOfACopy(t *testing.T) {
 		"a retry without Expect":     {func(f *Attempt) { f.Number, f.Plain = 2, true }, true, false},
 		"beside another":             {func(f *Attempt) { f.Beside = true }, true, true},
 		"a limiter":                  {func(f *Attempt) { f.Own, f.Slot = true, slotOf(nil, nil) }, true, true},
-		"a link":                     {func(f *Attempt) { f.Own, f.Link = true, new(Link) }, true, true},
-		"a link and a limiter":       {func(f *Attempt) { f.Own, f.Link, f.Slot = true, new(Link), slotOf(nil, nil) }, true, true},
+		"a link":                     {func(f *Attempt) { f.Own, f.Linked = true, true }, true, true},
+		"a link and a limiter":       {func(f *Attempt) { f.Own, f.Linked, f.Slot = true, true, slotOf(nil, nil) }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := requestOf(t, "POST", strings.NewReader("news"))
 			req.Header = http.Header{"Expect": {"100-continue"}, "X": {"1", "2"}, "Y": {"3"}, "User-Agent": nil}
 			f := flightOf(req, 1, policy.Rule{}, nil)
 			row.change(f)
-			out := f.Copied()
-			f.Arm(out)
+			f.Prepare(nil)
+			out := f.Out
 			own := out.Req.Header
 			assert.Equal(t, row.expect, own.Get("Expect") != "")
 			assert.Equal(t, []string{"1", "2"}, own["X"])
@@ -119,8 +118,8 @@ func TestHeaderOfACopy(t *testing.T) {
 			assert.Equal(t, !row.own, req.Header["X"][0] == "changed")
 			assert.Equal(t, "100-continue", req.Header.Get("Expect"), "the caller's header")
 			assert.Equal(t, !f.Beside, out.Req.URL == req.URL)
-			assert.Equal(t, f.Link != nil, f.Link != nil && out == &f.Link.out.Outgoing)
-			assert.Equal(t, f.Slot.Limiter != nil || f.Link != nil || row.own && !f.Beside, out.more != nil, "it is as small as possible")
+			assert.Equal(t, f.Linked, f.Link != nil && f.Link.ctx == &out.Ctx)
+			assert.True(t, f.Slot.Limiter == nil || out.more != nil)
 		})
 	}
 	assert.Nil(t, headerOf(nil, nil))
@@ -138,8 +137,8 @@ func TestArm(t *testing.T) {
 			if lent {
 				f.Body, f.GetBody = body("lent"), func() (io.ReadCloser, error) { return nil, errors.New("lent") }
 			}
-			out := f.Copied()
-			f.Arm(out)
+			f.Prepare(nil)
+			out := f.Out
 			assert.Equal(t, "value", out.Req.Context().Value(key{}))
 			assert.Same(t, f.Pool, out.Over())
 			assert.Equal(t, timed, out.Ctx.Timeouts != nil)
@@ -156,8 +155,8 @@ func TestArm(t *testing.T) {
 	}
 	f := flightOf(requestOf(t, "GET", nil), 1, policy.Rule{}, nil)
 	f.Beside = true
-	out := f.Copied()
-	f.Arm(out)
+	f.Prepare(nil)
+	out := f.Out
 	out.Ctx.Abandon()
 	assert.Equal(t, ErrOutrun, context.Cause(out.Req.Context()), "an attempt beside another can be abandoned")
 }
@@ -253,9 +252,9 @@ func TestPanicOfTheBase(t *testing.T) {
 	g, lent := new(concurrency.Limiter), body("lent")
 	f := flightOf(requestOf(t, "POST", body("news")), 1, policy.Rule{AttemptTimeout: time.Hour}, func(*http.Request) (*http.Response, error) { panic("base") })
 	f.Slot, f.Body = slotOf(t, g), lent
-	out := f.Copied()
-	f.Arm(out)
-	assert.PanicsWithValue(t, "base", func() { f.SendCopy(out) })
+	f.Prepare(nil)
+	out := f.Out
+	assert.PanicsWithValue(t, "base", func() { f.SendCopy() })
 	assert.Equal(t, context.Canceled, out.Ctx.Err())
 	assert.Zero(t, g.State().InFlight, "requests in flight")
 	assert.Equal(t, 1, lent.closes, "times closed")
@@ -442,16 +441,6 @@ func TestWhatARequestMayDo(t *testing.T) {
 	assert.False(t, IsCanceled(&http.Request{}))
 }
 
-func TestCloseBody(t *testing.T) {
-	b, yes, no := body("x"), true, false
-	CloseBody(&http.Request{})
-	CloseBody(&http.Request{Body: b})
-	CloseBodyUnless(&yes, &http.Request{Body: b})
-	assert.Equal(t, 1, b.closes, "times closed")
-	CloseBodyUnless(&no, &http.Request{Body: b})
-	assert.Equal(t, 2, b.closes, "times closed")
-}
-
 // Attempts of one request run beside each other. They share nothing that they change.
 func TestAttemptsBesideEachOther(t *testing.T) {
 	req := requestOf(t, "GET", nil)
@@ -465,9 +454,8 @@ func TestAttemptsBesideEachOther(t *testing.T) {
 	for range 2 {
 		f := flightOf(req, 1, policy.Rule{}, base)
 		f.Beside = true
-		out := f.Copied()
-		f.Arm(out)
-		all.Go(func() { f.SendCopy(out) })
+		f.Prepare(nil)
+		all.Go(f.SendCopy)
 	}
 	all.Wait()
 	assert.Equal(t, "1", req.Header.Get("X"))

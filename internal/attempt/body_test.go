@@ -298,50 +298,6 @@ func TestSlotOfAnUpload(t *testing.T) {
 
 var limitOfOne = concurrency.Config{Max: 1}
 
-// An observer notes each end of a body.
-type observer struct {
-	bytes []int64
-	errs  []error
-}
-
-func (o *observer) BodyEnded(bytes int64, err error) {
-	o.bytes, o.errs = append(o.bytes, bytes), append(o.errs, err)
-}
-
-func TestObservedBody(t *testing.T) {
-	failed := errors.New("failed")
-	for name, row := range map[string]struct {
-		src   io.ReadCloser
-		do    func(b io.ReadCloser)
-		bytes []int64
-		errs  []error
-	}{
-		"it is read":            {body("news"), func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, []int64{4}, []error{io.EOF}},
-		"it is read and closed": {body("news"), func(b io.ReadCloser) { _, _ = io.ReadAll(b); _ = b.Close() }, []int64{4}, []error{io.EOF}},
-		"it is closed":          {body("news"), func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 3)); _ = b.Close(); _ = b.Close() }, []int64{3}, []error{nil}},
-		"it fails":              {failing{failed}, func(b io.ReadCloser) { _, _ = io.ReadAll(b); _, _ = b.Read(nil) }, []int64{0}, []error{failed}},
-		"nothing is done":       {body("news"), func(io.ReadCloser) {}, nil, nil},
-		"its Close panics":      {&scripted{close: func() { panic("close") }}, func(b io.ReadCloser) { defer func() { _ = recover() }(); _ = b.Close() }, []int64{0}, []error{nil}},
-		"a bad count":           {&scripted{read: func([]byte) (int, error) { return -1, io.EOF }}, func(b io.ReadCloser) { _, _ = b.Read(nil) }, []int64{0}, []error{io.EOF}},
-	} {
-		var o observer
-		resp := &http.Response{Body: row.src}
-		new(ObservedBody).Wrap(resp, &o)
-		row.do(resp.Body)
-		assert.Equal(t, row.bytes, o.bytes, name)
-		assert.Equal(t, row.errs, o.errs, name)
-	}
-	// A Read that Close ends is no error of the body. One that was at the end is whole.
-	for read, want := range map[error]error{http.ErrBodyReadAfterClose: nil, io.EOF: io.EOF} {
-		var o observer
-		resp, b := &http.Response{}, new(ObservedBody)
-		resp.Body = &scripted{close: func() { _, _ = b.Read(nil) }, read: func([]byte) (int, error) { return 0, read }}
-		b.Wrap(resp, &o)
-		_ = b.Close()
-		assert.Equal(t, []error{want}, o.errs, read)
-	}
-}
-
 func TestErrors(t *testing.T) {
 	rule := policy.Rule{AttemptTimeout: second, ConnectTimeout: 2 * second, StallTimeout: 3 * second, FirstEventTimeout: 4 * second}
 	timeouts := TimeoutsOf(&rule)
@@ -431,10 +387,12 @@ func TestOutcome(t *testing.T) {
 		Resp: &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader(""))}, Err: io.EOF, DoneAt: 12, Class: classify.Refused}
 	assert.Equal(t, 503, o.Status())
 	assert.Equal(t, 7*time.Nanosecond, o.Took())
-	assert.Equal(t, 3, o.PoolNumber(), "number of the pool")
-	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link}, o.AsSent())
+	f := Attempt{Outcome: o, Clock: new(instant.Clock), Out: new(Outgoing)}
+	f.Out.Ctx.pool = p
+	outrun := f.Outrun()
+	outrun.DoneAt = 0
+	assert.Equal(t, Outcome{Number: 2, Kind: Hedge, SentAt: 5, Queued: Queued{Concurrency: 1}, Pool: p, Heard: 4, Link: link, Err: ErrOutrun}, outrun)
 	assert.Zero(t, (&Outcome{}).Status())
-	assert.Zero(t, (&Outcome{}).PoolNumber())
 	assert.Zero(t, (&Outcome{SentAt: 5}).Took(), "it is not known")
 	assert.Zero(t, (&Outcome{DoneAt: 5}).Took(), "it is not known")
 	for verdict, failed := range map[classify.Class]bool{classify.Unknown: false, classify.Final: false, classify.Refused: true, classify.Ambiguous: true} {

@@ -24,14 +24,14 @@ const second = time.Second
 
 // attemptOf starts an attempt.
 func attemptOf(ctx context.Context, rule policy.Rule) *attemptContext {
-	return &linkOf(ctx, rule).out.Ctx
+	return linkOf(ctx, rule).ctx
 }
 
 // linkOf starts an attempt, and returns its connection.
 func linkOf(ctx context.Context, rule policy.Rule) *Link {
 	timeouts, l := TimeoutsOf(&rule), new(Link)
-	l.out.Ctx.Context = ctx
-	l.out.Ctx.start(&timeouts, false)
+	l.ctx = &attemptContext{Context: ctx}
+	l.ctx.start(&timeouts, false)
 	return l
 }
 
@@ -68,7 +68,7 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for range 100 {
 					l := linkOf(t.Context(), row.rule)
-					a := &l.out.Ctx
+					a := l.ctx
 					l.getConn("")
 					a.Done()
 					a.mu.Lock()
@@ -357,12 +357,12 @@ func TestLink(t *testing.T) {
 		}
 		assert.Equal(t, row.connected, l.Connected(), row)
 		assert.Equal(t, row.unsent, l.Unsent(), row)
-		assert.Equal(t, row.connected, l.ConnectedLate(l.out.Ctx.unconnected), row)
+		assert.Equal(t, row.connected, l.ConnectedLate(l.ctx.unconnected), row)
 		assert.False(t, l.ConnectedLate(errors.New("another")), row)
-		assert.Equal(t, row.asks && row.has, l.out.Ctx.linked, row)
+		assert.Equal(t, row.asks && row.has, l.ctx.linked, row)
 		assert.Equal(t, row.addr != "", l.Addr() != "", row)
 	}
-	l := new(Link)
+	l := &Link{ctx: new(attemptContext)}
 	l.gotConn(httptrace.GotConnInfo{}) // a base may tell of no connection
 	assert.True(t, l.Connected())
 
@@ -390,7 +390,7 @@ func TestSearchForAConnection(t *testing.T) {
 			{second, 0, "waiting"},
 		} {
 			l := linkOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
-			a := &l.out.Ctx
+			a := l.ctx
 			l.getConn("")
 			assert.Equal(t, row.phase, phases[a.phase], row)
 			l.gotConn(httptrace.GotConnInfo{})
@@ -399,10 +399,10 @@ func TestSearchForAConnection(t *testing.T) {
 			assert.Equal(t, "waiting", phases[a.phase], "it has had a connection")
 			a.happens(leaves, nil)
 		}
-		l := new(Link)
+		l := &Link{ctx: new(attemptContext)}
 		l.getConn("")
 		l.gotConn(httptrace.GotConnInfo{})
-		assert.Zero(t, l.out.Ctx.phase, "it is not timed")
+		assert.Zero(t, l.ctx.phase, "it is not timed")
 	})
 }
 
@@ -502,7 +502,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 
 func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.Duration) {
 	l, body := linkOf(t.Context(), *rule), &timedBody{ReadCloser: io.NopCloser(strings.NewReader(""))}
-	a := &l.out.Ctx
+	a := l.ctx
 	a.Done()
 	began := time.Now()
 	happen := map[string]func(){

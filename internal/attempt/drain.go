@@ -77,9 +77,9 @@ func (k *Kept) End(delivered bool) {
 	}
 }
 
-// KeepWithin drains a response that the caller may still get. If the body was not whole within the bounds,
+// Keep drains a response that the caller may still get. If the body was not whole within the bounds,
 // or if there is no room, it keeps none. A small body in memory is kept as it is.
-func KeepWithin(ctx context.Context, resp *http.Response, until time.Time, room *Room) Kept {
+func Keep(ctx context.Context, resp *http.Response, until time.Time, room *Room) Kept {
 	if resp == nil {
 		return Kept{}
 	}

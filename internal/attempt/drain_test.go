@@ -196,19 +196,19 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 // A response that the caller may still get is kept whole, or not at all.
-func TestKeepWithin(t *testing.T) {
+func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var room Room
 		resp := &http.Response{StatusCode: 503, Body: body("later"), ContentLength: 5}
-		kept := KeepWithin(t.Context(), resp, time.Now().Add(second), &room)
+		kept := Keep(t.Context(), resp, time.Now().Add(second), &room)
 		text, err := io.ReadAll(kept.Response.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, "later", string(text))
 		assert.Equal(t, 503, kept.Response.StatusCode)
 		assert.NotSame(t, resp, kept.Response)
 		kept.End(true)
-		assert.Zero(t, KeepWithin(t.Context(), &http.Response{Body: body("later")}, time.Now(), &room), "there was no time")
-		assert.Zero(t, KeepWithin(t.Context(), nil, time.Now().Add(second), &room))
+		assert.Zero(t, Keep(t.Context(), &http.Response{Body: body("later")}, time.Now(), &room), "there was no time")
+		assert.Zero(t, Keep(t.Context(), nil, time.Now().Add(second), &room))
 		assert.Zero(t, room.used.Load())
 	})
 }
@@ -219,13 +219,13 @@ func TestKeptAsItIs(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		var room Room
 		b := &http.Response{Body: http.NoBody}
-		kept := KeepWithin(t.Context(), b, time.Time{}, &room)
+		kept := Keep(t.Context(), b, time.Time{}, &room)
 		assert.Same(t, b, kept.Response)
 		kept.End(delivered)
 		assert.Zero(t, room.used.Load())
 
 		small := &http.Response{Body: io.NopCloser(strings.NewReader("news")), ContentLength: 4}
-		kept = KeepWithin(t.Context(), small, time.Time{}, &room)
+		kept = Keep(t.Context(), small, time.Time{}, &room)
 		assert.Same(t, small, kept.Response)
 		assert.Zero(t, room.used.Load())
 
@@ -237,7 +237,7 @@ func TestKeptAsItIs(t *testing.T) {
 	var room Room
 	a := attemptOf(t.Context(), hourly)
 	own := &http.Response{Body: &attemptBody{io.NopCloser(strings.NewReader("news")), a}, ContentLength: 4}
-	kept := KeepWithin(t.Context(), own, time.Time{}, &room)
+	kept := Keep(t.Context(), own, time.Time{}, &room)
 	assert.Same(t, own, kept.Response)
 	assert.NoError(t, a.Err())
 	kept.End(false)
@@ -256,7 +256,7 @@ func TestRoom(t *testing.T) {
 			if read == nil {
 				b.read = bytesOf(int(n))
 			}
-			return KeepWithin(t.Context(), &http.Response{Body: b, ContentLength: known}, time.Now().Add(second), room), b
+			return Keep(t.Context(), &http.Response{Body: b, ContentLength: known}, time.Now().Add(second), room), b
 		}
 		for name, row := range map[string]struct {
 			used  int64 // by others

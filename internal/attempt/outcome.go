@@ -78,19 +78,6 @@ func (o *Outcome) Failed() bool {
 	return o.Class == classify.Refused || o.Class == classify.Ambiguous
 }
 
-// PoolNumber returns the number of the pool.
-func (o *Outcome) PoolNumber() int {
-	if o.Pool == nil {
-		return 0
-	}
-	return o.Pool.Number
-}
-
-// AsSent returns the outcome of an attempt that may be under way still.
-func (o *Outcome) AsSent() Outcome {
-	return Outcome{Number: o.Number, Kind: o.Kind, SentAt: o.SentAt, Queued: o.Queued, Pool: o.Pool, Heard: o.Heard, Link: o.Link}
-}
-
 // A Result tells how an attempt ended, as a sign of the host.
 type Result uint8
 
@@ -147,8 +134,7 @@ func IsLate(ctx context.Context, err error) bool {
 // attempt whose connection nobody needs to know.
 type Link struct {
 	Proves bool // the class of the outcome depends on it; else only observers hear of it
-
-	out roomy // the copy that the attempt sends
+	ctx    *attemptContext
 
 	asked  atomic.Bool // a connection is wanted
 	got    atomic.Bool // there was one, so the server may have seen the request
@@ -168,7 +154,7 @@ func (l *Link) getConn(server string) {
 	}
 	l.mu.Unlock()
 	l.asked.Store(true)
-	a := &l.out.Ctx
+	a := l.ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}
@@ -197,7 +183,7 @@ func (l *Link) gotConn(info httptrace.GotConnInfo) {
 			l.mu.Unlock()
 		}()
 	}
-	a := &l.out.Ctx
+	a := l.ctx
 	if a.Timeouts == nil || a.Connect <= 0 {
 		return
 	}

@@ -254,7 +254,6 @@ func TestBodiesTellOfAResume(t *testing.T) {
 		src := &oddBody{tried: tried}
 		assert.Equal(t, tried, (&slotBody{ReadCloser: src}).ResumeTried())
 		assert.Equal(t, tried, (&attemptBody{ReadCloser: src}).ResumeTried())
-		assert.Equal(t, tried, (&ObservedBody{ReadCloser: src}).ResumeTried())
 	}
 	brief := &attemptBody{ReadCloser: body("x"), ctx: attemptOf(t.Context(), policy.Rule{AttemptTimeout: second / 2})}
 	assert.Equal(t, second/2, (&slotBody{ReadCloser: brief}).PeekWait(), "and how long a Peek may wait")

@@ -60,10 +60,9 @@ func isBounded(r *limit.Request) bool {
 	return bounded
 }
 
-// A Planner plans the routes of one request to one host. Its Request and its Maker must be set. One
+// A Planner plans the routes of one request to one host, which its methods get. Its Maker must be set. One
 // goroutine uses it.
 type Planner struct {
-	*limit.Request
 	Maker  *Maker
 	Latest instant.Instant // after which the next attempt may not start; 0: it may always
 
@@ -84,58 +83,58 @@ func (p *Planner) MayLeave() bool {
 
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
 // context of its own.
-func (p *Planner) Next(o *attempt.Outcome) http.RoundTripper {
-	pools, not := p.State.PoolsMade(), p.last
+func (p *Planner) Next(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
+	pools, not := r.State.PoolsMade(), p.last
 	if !p.leaves {
 		not = nil
 	}
 	p.leaves = false
 	base := p.Maker.Current(pools, o)
 	current := o.Pool
-	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(p.Req) {
+	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(r.Req) {
 		return base
 	}
-	answers := p.isHTTP1() && current.Answers()
-	if answers && current.Number == 0 && p.isShared() {
+	answers := isHTTP1(r) && current.Answers()
+	if answers && current.Number == 0 && isShared(r) {
 		return base // which may hold all workers of the server
 	}
-	now := p.Registry.Now()
+	now := r.Registry.Now()
 	other := pools.Other(now, not)
 	if other == nil || !other.IsDue(now) {
 		return base
 	}
 	o.Pool, o.Heard = other, other.Heard()
-	maker, req, bad := p.Maker, p.Req, current.Doubtful()
-	return &Trial{registry: p.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(), waits: not != nil || current.TakesWait(),
-		http1: p.isHTTP1(), frees: answers, open: func() http.RoundTripper {
+	maker, req, bad := p.Maker, r.Req, current.Doubtful()
+	return &Trial{registry: r.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(r), waits: not != nil || current.TakesWait(),
+		http1: isHTTP1(r), frees: answers, open: func() http.RoundTripper {
 			return maker.open(req, bad, pools.HTTP1.Load())
 		}}
 }
 
 // patience returns how long the next attempt waits for the first connection of a pool. This is at
 // most a quarter of its time, so that enough is left for the current pool.
-func (p *Planner) patience() time.Duration {
+func (p *Planner) patience(r *limit.Request) time.Duration {
 	d := time.Second
-	if until, ok := p.Ctx.Deadline(); ok {
+	if until, ok := r.Ctx.Deadline(); ok {
 		d = min(d, time.Until(until)/4)
 	}
-	if after := p.Rule.Timeouts.After; after > 0 {
+	if after := r.Rule.Timeouts.After; after > 0 {
 		d = min(d, after/2)
 	}
-	if connect := p.Rule.Timeouts.Connect; connect > 0 {
+	if connect := r.Rule.Timeouts.Connect; connect > 0 {
 		d = min(d, connect/2)
 	}
 	if p.Latest != 0 {
-		d = min(d, p.Latest.Sub(p.Registry.Now()))
+		d = min(d, p.Latest.Sub(r.Registry.Now()))
 	}
 	return max(d, 0)
 }
 
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
-func (p *Planner) Beside(first *attempt.Outcome) {
-	if !p.isHTTP1() {
-		pools := p.State.Machines().Pools()
+func (p *Planner) Beside(r *limit.Request, first *attempt.Outcome) {
+	if !isHTTP1(r) {
+		pools := r.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
 		p.failed = p.last
 		p.last.Doubt(first.Link.Addr(), false)
@@ -143,16 +142,16 @@ func (p *Planner) Beside(first *attempt.Outcome) {
 }
 
 // isHTTP1 reports whether the last response came over HTTP/1.x.
-func (p *Planner) isHTTP1() bool { return p.State.Protocol.Load() == 1 }
+func isHTTP1(r *limit.Request) bool { return r.State.Protocol.Load() == 1 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
-func (p *Planner) Note(o *attempt.Outcome) {
+func (p *Planner) Note(r *limit.Request, o *attempt.Outcome) {
 	p.leaves = false
 	good := o.Resp != nil && !o.Failed()
 	if o.Resp != nil {
-		p.State.Protocol.Store(int32(o.Resp.ProtoMajor))
+		r.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
-	pools := p.State.PoolsMade()
+	pools := r.State.PoolsMade()
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Pool)
 		switch over.Hear(o.DoneAt); {
@@ -162,27 +161,27 @@ func (p *Planner) Note(o *attempt.Outcome) {
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
 			}
-			if left, cause := pools.Good(over, p.State.InFlight() < 2); left != nil {
-				p.leave(left)
-				if c, ok := cause.(news.Change); ok && p.Registry.Watched {
+			if left, cause := pools.Good(over, r.State.InFlight() < 2); left != nil {
+				p.leave(r, left)
+				if c, ok := cause.(news.Change); ok && r.Registry.Watched {
 					c.Pool = pools.Current().Number
-					p.Observer.Tells(c)()
+					r.Observer.Tells(c)()
 				}
 			}
 			return
 		}
 	}
-	weight, leaves := p.weigh(o)
+	weight, leaves := weigh(r, o)
 	switch {
 	case weight == 0:
 		return
-	case !p.Maker.can(p.Req):
-		if o.Resp == nil && o.Class != classify.Refused && attempt.IsLate(p.Ctx, o.Err) {
-			p.refresh(o, weight)
+	case !p.Maker.can(r.Req):
+		if o.Resp == nil && o.Class != classify.Refused && attempt.IsLate(r.Ctx, o.Err) {
+			p.refresh(r, o, weight)
 		}
 		return
 	case pools == nil:
-		pools = p.State.Machines().Pools()
+		pools = r.State.Machines().Pools()
 	}
 	over := pools.Or(o.Pool)
 	if p.last != over {
@@ -192,7 +191,7 @@ func (p *Planner) Note(o *attempt.Outcome) {
 	over.Doubt(o.Link.Addr(), weight == pool.Weak && o.Resp != nil)
 	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // what is told if the host moves
 	if !change.Over {
-		change.Cause = news.Cause{Err: p.Observer.Safe(o.Err), Addr: o.Link.Addr()}
+		change.Cause = news.Cause{Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 	}
 	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
 		if p.failed, p.silence = over, nil; weight == pool.Alone {
@@ -203,43 +202,43 @@ func (p *Planner) Note(o *attempt.Outcome) {
 		pools.HTTP1.Store(true)
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
-		p.leave(left)
+		p.leave(r, left)
 	}
 }
 
 // leave closes the idle connections of a pool that the attempts of the host no longer take. The base is
 // shared, so it keeps its connections over HTTP/2, and those of other hosts that were asked lately. A server
 // of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
-func (p *Planner) leave(left *pool.Pool) {
-	own, base := *p, cmp.Or(left.Base(), p.Maker.first)
+func (p *Planner) leave(r *limit.Request, left *pool.Pool) {
+	base := cmp.Or(left.Base(), p.Maker.first)
 	afterwards(func() {
-		if left.Number != 0 || own.isHTTP1() && !own.isShared() {
+		if left.Number != 0 || isHTTP1(r) && !isShared(r) {
 			closeIdle(base)
 		}
 	})
 }
 
 // isShared reports whether another host was asked lately, whose idle connections the base may have.
-func (p *Planner) isShared() bool { return p.Registry.Hosts.UsedLately(p.State, idle) }
+func isShared(r *limit.Request) bool { return r.Registry.Hosts.UsedLately(r.State, idle) }
 
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody
 // finds out whether they are dead. net/http itself closes a connection of HTTP/1.1, and the others may
 // be well. A host that has brought no good response yet may have no connection, and net/http would
 // give up those that it is making.
-func (p *Planner) refresh(o *attempt.Outcome, weight int32) {
-	if p.State.Protocol.Load() < 2 {
+func (p *Planner) refresh(r *limit.Request, o *attempt.Outcome, weight int32) {
+	if r.State.Protocol.Load() < 2 {
 		return
 	}
-	pools := p.State.Machines().Pools()
+	pools := r.State.Machines().Pools()
 	pools.Failed(pools.Current(), weight, nil)
-	if pools.Calm() && weight == pool.Weak || p.Ctx.Err() != nil || p.refreshed {
+	if pools.Calm() && weight == pool.Weak || r.Ctx.Err() != nil || p.refreshed {
 		return
 	}
 	m := p.Maker
 	if m.Log != nil { // the host would need another pool
 		m.told.Do(func() {
-			m.Log.LogAttrs(p.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", limit.SafeName(p.State)))
+			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", limit.SafeName(r.State)))
 		})
 	}
 	if m.closes {
@@ -250,32 +249,32 @@ func (p *Planner) refresh(o *attempt.Outcome, weight int32) {
 // Refresh closes the idle connections of the base before a retry, if they are to be. Over HTTP/2 the
 // stream of an attempt that was given up ends a moment later, and its connection is not idle
 // until then.
-func (p *Planner) Refresh() {
+func (p *Planner) Refresh(r *limit.Request) {
 	if p.stale == 0 {
 		return
 	}
-	idle := p.Registry.TimeOf(p.stale).Add(time.Millisecond)
+	idle := r.Registry.TimeOf(p.stale).Add(time.Millisecond)
 	p.stale = 0
-	if until, ok := p.Ctx.Deadline(); ok && !idle.Before(until) {
+	if until, ok := r.Ctx.Deadline(); ok && !idle.Before(until) {
 		return // nothing could be sent after this sleep
 	}
-	instant.Sleep(p.Ctx, time.Until(idle), nil)
-	if p.Ctx.Err() == nil && p.State.Machines().Pools().MayRefresh(p.Registry.Now()) {
+	instant.Sleep(r.Ctx, time.Until(idle), nil)
+	if r.Ctx.Err() == nil && r.State.Machines().Pools().MayRefresh(r.Registry.Now()) {
 		p.refreshed = true
 		done := make(chan struct{})
 		time.AfterFunc(0, func() { closeIdle(p.Maker.first); close(done) })
-		instant.Sleep(p.Ctx, attempt.DrainTime, done) // a base may wait for its requests
+		instant.Sleep(r.Ctx, attempt.DrainTime, done) // a base may wait for its requests
 	}
 }
 
 // weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
 // says that the next attempt takes another pool in any case.
-func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
+func weigh(r *limit.Request, o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
-	case o.Below, o.BodyBroke, o.Err != nil && errors.Is(p.Ctx.Err(), context.Canceled):
+	case o.Below, o.BodyBroke, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return 0, false // of this pool, or the caller left
-	case o.Err != nil && attempt.IsLate(p.Ctx, o.Err):
-		return p.weighSilence(o), true // its connection may be dead beside others that are well
+	case o.Err != nil && attempt.IsLate(r.Ctx, o.Err):
+		return weighSilence(r, o), true // its connection may be dead beside others that are well
 	case !o.Failed():
 		return 0, false
 	case o.Err != nil && WantsHTTP1(o.Err):
@@ -299,42 +298,42 @@ func (p *Planner) weigh(o *attempt.Outcome) (weight int32, leaves bool) {
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
 // attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
 // unless another pool then brings the response.
-func (p *Planner) weighSilence(o *attempt.Outcome) int32 {
+func weighSilence(r *limit.Request, o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
-	if pools := p.State.PoolsMade(); pools != nil {
+	if pools := r.State.PoolsMade(); pools != nil {
 		heard = pools.Or(over).Heard()
 	}
-	took := cmp.Or(o.Took(), max(p.Rule.Timeouts.After, 0))
+	took := cmp.Or(o.Took(), max(r.Rule.Timeouts.After, 0))
 	silent := heard <= o.Heard || took > 0 && o.DoneAt.Sub(heard) > took/2
 	switch {
 	case o.Kind == attempt.Cut, !silent:
 		return pool.Weak
-	case over != nil && over != p.State.PoolsMade().Current():
+	case over != nil && over != r.State.PoolsMade().Current():
 		return pool.Proof // it has yet to show that it is better
-	case p.State.InFlight() < 2:
+	case r.State.InFlight() < 2:
 		return pool.Alone
 	case over == nil: // nobody listened
 		return pool.Weak
 	}
-	over.Silent(p.State.InFlight())
+	over.Silent(r.State.InFlight())
 	return pool.Proof
 }
 
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request
 // over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
 // others will, too.
-func (p *Planner) IsStuck(o *attempt.Outcome) bool {
+func (p *Planner) IsStuck(r *limit.Request, o *attempt.Outcome) bool {
 	twice := p.misled
 	if p.misled = true; p.leaves {
-		return twice || !p.State.PoolsMade().HasOther(p.Registry.Now(), p.last)
+		return twice || !r.State.PoolsMade().HasOther(r.Registry.Now(), p.last)
 	}
 	return twice || o.Resp == nil || o.Resp.ProtoMajor > 1
 }
 
 // TakesHTTP1 reports whether a server wants HTTP/1.1, and the host may have a pool without HTTP/2.
-func (p *Planner) TakesHTTP1(err error) bool {
-	return WantsHTTP1(err) && p.Maker.canHTTP1(p.Req)
+func (m *Maker) TakesHTTP1(req *http.Request, err error) bool {
+	return WantsHTTP1(err) && m.canHTTP1(req)
 }
 
 // WantsHTTP1 reports whether a server has ended a stream or a connection of HTTP/2 because it wants

@@ -43,10 +43,23 @@ func none(*http.Request) (*http.Response, error) { return nil, errors.New("nothi
 
 // A setting is a planner for a request to a host, which may have other requests.
 type setting struct {
-	*Planner
+	plan
 	first, lane *closing
 	told        []news.Change
 }
+
+// A plan is a Planner with its request.
+type plan struct {
+	*Planner
+	*limit.Request
+}
+
+func (p plan) Next(o *attempt.Outcome) http.RoundTripper { return p.Planner.Next(p.Request, o) }
+func (p plan) Note(o *attempt.Outcome)                   { p.Planner.Note(p.Request, o) }
+func (p plan) Beside(o *attempt.Outcome)                 { p.Planner.Beside(p.Request, o) }
+func (p plan) Refresh()                                  { p.Planner.Refresh(p.Request) }
+func (p plan) IsStuck(o *attempt.Outcome) bool           { return p.Planner.IsStuck(p.Request, o) }
+func (p plan) TakesHTTP1(err error) bool                 { return p.Maker.TakesHTTP1(p.Req, err) }
 
 func (s *setting) Tells(c news.Change) func()         { return func() { s.told = append(s.told, c) } }
 func (s *setting) LogsState(l []news.Change) func()   { return func() {} }
@@ -81,7 +94,7 @@ func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	if lanes {
 		lane = func(string) http.RoundTripper { return s.lane }
 	}
-	s.Planner = &Planner{Request: r, Maker: NewMaker(s.first, lane, func(f func(*pool.Pools)) { f(s.pools()) })}
+	s.plan = plan{&Planner{Maker: NewMaker(s.first, lane, func(f func(*pool.Pools)) { f(s.pools()) })}, r}
 	return s
 }
 
@@ -99,11 +112,10 @@ func unsent(t *testing.T) *attempt.Link {
 		httptrace.ContextClientTrace(req.Context()).GetConn("h.test:443")
 		return nil, syscall.ECONNRESET
 	})}
-	a.Req, a.Ctx, a.Link = getRequest(t, "https://h.test/"), t.Context(), &attempt.Link{Proves: true}
+	a.Req, a.Ctx, a.Linked = getRequest(t, "https://h.test/"), t.Context(), true
 	a.Clock, a.Timeouts = new(instant.Clock), new(attempt.Timeouts)
-	out := a.Copied()
-	a.Arm(out)
-	a.SendCopy(out)
+	a.Prepare(nil)
+	a.SendCopy()
 	require.True(t, a.Link.Unsent())
 	return a.Link
 }
@@ -163,16 +175,16 @@ func TestWeigh(t *testing.T) {
 		if row.before != nil {
 			row.before(s)
 		}
-		weight, leaves := s.weigh(&row.o)
+		weight, leaves := weigh(s.Request, &row.o)
 		assert.Equal(t, row.weight, weight, name)
 		assert.Equal(t, row.leaves, leaves, name)
 	}
 	s := set(t, policy.Rule{}, 2, true)
 	timedOut.Pool = s.pools().Current()
-	weight, _ := s.weigh(&timedOut)
+	weight, _ := weigh(s.Request, &timedOut)
 	assert.EqualValues(t, pool.Proof, weight, "silence of the current pool, beside another request")
 	testkit.Count(t, 2, waiting(timedOut.Pool), "request that waits for another pool")
-	s.weigh(&timedOut)
+	weigh(s.Request, &timedOut)
 	s.pools().Failed(timedOut.Pool, pool.Proof, nil)
 	s.pools().Good(timedOut.Pool, false)
 	assert.Zero(t, waiting(timedOut.Pool), "requests that wait after a good response")
@@ -194,7 +206,7 @@ func TestPlanner(t *testing.T) {
 		s.fails(o, syscall.ECONNRESET)
 		o, trial = s.next()
 		require.NotNil(t, trial, "after two")
-		assert.Equal(t, 1, o.PoolNumber(), "number of the pool")
+		assert.Equal(t, 1, o.Pool.Number, "number of the pool")
 		assert.Equal(t, time.Second, trial.patience)
 		assert.True(t, trial.waits)
 		assert.Same(t, s.lane, trial.open())
@@ -204,7 +216,7 @@ func TestPlanner(t *testing.T) {
 		assert.EqualValues(t, 2, s.State.Protocol.Load())
 		require.Len(t, s.told, 1, "changes told")
 		assert.Equal(t, news.Change{Key: news.Key{Condition: news.Pool}, Cause: news.Cause{Err: syscall.ECONNRESET}, Pool: 1}, s.told[0])
-		fresh := &Planner{Request: s.Request, Maker: s.Maker}
+		fresh := plan{&Planner{Maker: s.Maker}, s.Request}
 		assert.Same(t, s.lane, fresh.Next(&o))
 		assert.Same(t, o.Pool, s.pools().Current())
 
@@ -215,13 +227,13 @@ func TestPlanner(t *testing.T) {
 		o, trial = attempt.Outcome{}, nil
 		trial, _ = fresh.Next(&o).(*Trial)
 		require.NotNil(t, trial)
-		assert.Equal(t, 2, o.PoolNumber(), "number of the pool")
+		assert.Equal(t, 2, o.Pool.Number, "number of the pool")
 		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
 		assert.True(t, fresh.leaves)
-		assert.False(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
-		assert.True(t, (&Planner{Request: s.Request, Maker: s.Maker}).IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
+		assert.False(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
+		assert.True(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
 		s.lane.closed.Store(0)
 		time.Sleep(2 * time.Minute)
 		assert.Zero(t, s.first.closed.Load(), "the base is shared")
@@ -301,7 +313,7 @@ func TestPatience(t *testing.T) {
 			if row.latest != 0 {
 				s.Latest = s.now().Add(row.latest)
 			}
-			assert.Equal(t, row.want, s.patience(), "%+v", row)
+			assert.Equal(t, row.want, s.patience(s.Request), "%+v", row)
 		}
 	})
 }
@@ -424,7 +436,7 @@ func TestLeavingTheBase(t *testing.T) {
 				s.Registry.Hosts.Acquire(getRequest(t, "http://other.test/").URL).Release()
 			}
 			time.Sleep(row.ago)
-			s.leave(s.pools().Current())
+			s.leave(s.Request, s.pools().Current())
 			time.Sleep(time.Hour)
 			assert.Equal(t, row.want, s.first.closed.Load(), "%+v: closed", row)
 			assert.Zero(t, s.lane.closed.Load(), "closed")
@@ -489,7 +501,7 @@ func TestNoteGood(t *testing.T) {
 	assert.True(t, s.pools().Calm())
 	assert.EqualValues(t, 7, s.pools().Current().Heard())
 	assert.False(t, s.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")), "Config.NewPool decides")
-	own := &Planner{Request: s.Request, Maker: NewMaker(new(http.Transport), nil, nil)}
+	own := plan{&Planner{Maker: NewMaker(new(http.Transport), nil, nil)}, s.Request}
 	assert.True(t, own.TakesHTTP1(errors.New("HTTP_1_1_REQUIRED")))
 	assert.False(t, own.TakesHTTP1(errors.New("odd")))
 }
