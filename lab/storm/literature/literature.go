@@ -8,7 +8,7 @@
 //
 // make storm-literature plays everything in full and writes the tables into ../README.md.
 // go test -run '^TestTables$/play/NAME' -update plays the experiments with that name only.
-// make test-rest plays a tenth of it and compares that with the tables.
+// make test-rest plays a tenth of some of it and compares that with the tables, and make soak a tenth of all.
 //
 // To add a model, write a file with a function that returns a *Model, and add it to Models:
 //
@@ -271,8 +271,11 @@ func (d *Dice) NormFloat64() float64 {
 // Seconds is a time of so many seconds.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// limitOn is the name of the client that has the concurrency limit.
-const limitOn = "aplomb, one Transport, limit on"
+// The names of the client that has no settings, and of the client that has the concurrency limit.
+const (
+	byDefault = "aplomb, default"
+	limitOn   = "aplomb, one Transport, limit on"
+)
 
 // ours returns the clients of aplomb with the model's timeouts.
 func (m *Model) ours() []Arm {
@@ -287,7 +290,7 @@ func (m *Model) ours() []Arm {
 		}}
 	}
 	return []Arm{
-		arm("aplomb, default", false, policy.Rule{}),
+		arm(byDefault, false, policy.Rule{}),
 		arm("aplomb, API", false, profile.API()),
 		arm("aplomb, Service", false, profile.Service()),
 		arm(limitOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}),
