@@ -43,6 +43,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -312,7 +313,7 @@ func Plain(_ *Run, server http.RoundTripper) http.RoundTripper { return server }
 // Reply is a response with this status after the given time, or the error of the request's
 // context if that ends before.
 func Reply(req *http.Request, after time.Duration, status int) (*http.Response, error) {
-	if err := Pause(req, after); err != nil {
+	if err := virtual.Pause(req.Context(), after); err != nil {
 		return nil, err
 	}
 	return Response(req, status), nil
@@ -323,17 +324,5 @@ func Response(req *http.Request, status int) *http.Response {
 	return &http.Response{
 		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req,
-	}
-}
-
-// Pause waits, or returns the error of the request's context if that ends before.
-func Pause(req *http.Request, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-req.Context().Done():
-		return req.Context().Err()
 	}
 }
