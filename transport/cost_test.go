@@ -4,23 +4,14 @@ package transport_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -377,136 +368,4 @@ func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 		require.Len(t, attempts, 1, "attempts")
 		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)
 	}
-}
-
-// A request over the default base enters few functions of this module, from RoundTrip to the end of
-// the body, and seldom goes from one file to another. A reader who follows a request for the first time
-// reads them all. Make the bounds smaller if you can.
-func TestFunctionsOfARequest(t *testing.T) {
-	program := traced(t, "./testdata/retry")
-	var names []string
-	for _, row := range []struct {
-		failures                int
-		body                    string
-		functions, files, jumps int
-	}{{0, "long", 25, 14, 50}, {0, "short", 27, 15, 25}, {1, "short", 180, 38, 215}} {
-		out, err := exec.Command(program, fmt.Sprint(row.failures), row.body).CombinedOutput()
-		require.NoError(t, err, string(out))
-		_, way, _ := strings.Cut(string(out), "\nbegin\n")
-		jumps, ofResume, last, files := -1, 0, "", map[string]bool{}
-		for _, name := range strings.Split(strings.TrimSpace(way), "\n") {
-			file, _, _ := strings.Cut(name, ":")
-			if file != last {
-				jumps++
-			}
-			last, files[file] = file, true
-		}
-		names = slices.Compact(slices.Sorted(strings.Lines(way)))
-		for _, name := range names {
-			if strings.HasPrefix(name, "internal/resume/") {
-				ofResume++
-			}
-		}
-		t.Logf("after %d failures, a %s body: %d functions in %d files with %d jumps:\n%s", row.failures, row.body, len(names), len(files), jumps, way)
-		assert.NotEmpty(t, names)
-		assert.LessOrEqual(t, len(names), row.functions, "functions after %d failures", row.failures)
-		assert.LessOrEqual(t, len(files), row.files, "files after %d failures", row.failures)
-		assert.LessOrEqual(t, jumps, row.jumps, "jumps between files after %d failures", row.failures)
-		assert.LessOrEqual(t, ofResume, 5, "functions of internal/resume for a whole %s body", row.body)
-	}
-	for _, step := range steps(t) {
-		assert.True(t, step == "findRule" || step == "GetBody" || slices.ContainsFunc(names, func(name string) bool {
-			return strings.HasSuffix(name, " "+step+"\n")
-		}), "the step %s of doc.go is a function on the way of a retry", step)
-	}
-}
-
-// steps returns the steps of a request in doc.go, in their order.
-func steps(t *testing.T) (names []string) {
-	text, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
-	_, way, _ := strings.Cut(string(text), "//	RoundTrip\n")
-	way, _, _ = strings.Cut(way, "//\n")
-	for _, m := range regexp.MustCompile(`(?m)^//\t {2,4}([a-zA-Z]+) {2,}`).FindAllStringSubmatch(way, -1) {
-		names = append(names, m[1])
-	}
-	require.Contains(t, names, "deliver")
-	return names
-}
-
-// The steps of doc.go are called in its order.
-func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
-	names := steps(t)
-	bodies := map[string][]string{} // of functions, the steps that they call
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Body == nil {
-				continue
-			}
-			var calls []string
-			ast.Inspect(fn.Body, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok {
-					if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(names, s.Sel.Name) {
-						calls = append(calls, s.Sel.Name)
-					}
-				}
-				return true
-			})
-			bodies[fn.Name.Name] = append(bodies[fn.Name.Name], calls...)
-		}
-	}
-	assert.Equal(t, []string{"HostRule", "findRule", "tryLight"}, bodies["RoundTrip"])
-	assert.Equal(t, []string{"loop"}, bodies["run"])
-	assert.Equal(t, []string{"admit", "send", "askRule", "judge", "record", "deliver"}, bodies["loop"])
-	assert.Equal(t, []string{"Keep", "Sleep", "GetBody"}, bodies["between"])
-	assert.Contains(t, bodies["judge"], "commit")
-	assert.Equal(t, []string{"HostRule", "findRule", "tryLight", "loop", "admit", "send", "askRule", "judge", "commit", "record", "Keep", "Sleep", "GetBody", "deliver"}, names)
-}
-
-// traced builds a program, each function of which says at its entry where it is.
-func traced(t *testing.T, program string) (path string) {
-	goTool, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("there is no go command:", err)
-	}
-	goOut := func(args ...string) string {
-		out, err := exec.Command(goTool, args...).CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
-	}
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
-	dir, replaced := t.TempDir(), map[string]string{}
-	for _, path := range strings.Fields(goOut("list", "-deps", "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}} {{end}}`, program)) {
-		own, ok := strings.CutPrefix(path, root+"/")
-		if !ok || strings.Contains(own, "testdata") {
-			continue
-		}
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		set := token.NewFileSet()
-		f, err := parser.ParseFile(set, path, text, 0)
-		require.NoError(t, err)
-		for _, d := range slices.Backward(f.Decls) {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
-				at := set.Position(fn.Body.Lbrace).Offset + 1
-				text = slices.Insert(text, at, fmt.Appendf(nil, " println(%q);", fmt.Sprintf("%s:%d %s", own, set.Position(fn.Pos()).Line, fn.Name.Name))...)
-			}
-		}
-		replaced[path] = filepath.Join(dir, fmt.Sprint(len(replaced), ".go"))
-		require.NoError(t, os.WriteFile(replaced[path], text, 0o600))
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/overlay.json", overlay, 0o600))
-	goOut("build", "-overlay", dir+"/overlay.json", "-o", dir+"/program", program)
-	return dir + "/program"
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 )
 
 // A doer is the method that http.Client and similar clients share.
@@ -95,7 +97,8 @@ func (n naiveLoop) RoundTrip(req *http.Request) (*http.Response, error) {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 		}
-		if err := pause(req.Context(), n.delay); err != nil {
+		_ = virtual.Pause(req.Context(), n.delay)
+		if err := req.Context().Err(); err != nil {
 			return nil, err
 		}
 		if req.GetBody != nil {
@@ -105,21 +108,6 @@ func (n naiveLoop) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			req = &again
 		}
-	}
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

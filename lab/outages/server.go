@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/lab/storm/literature"
 )
 
@@ -70,7 +71,7 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = req.Body.Close()
 	}
 	f := s.arrive(req)
-	if err := literature.Pause(req, f.after); err != nil {
+	if err := virtual.Pause(req.Context(), f.after); err != nil {
 		return nil, err
 	}
 	if f.status == 0 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 )
 
 // The header fields by which a server knows a call and the repetition of an arrival.
@@ -493,5 +494,5 @@ func (w *world) work(ctx context.Context, h *host, takes time.Duration) bool {
 			end += f.to - max(f.from, w.now())
 		}
 	}
-	return sleep(ctx, end-w.now()) == nil
+	return virtual.Pause(ctx, end-w.now()) == nil
 }

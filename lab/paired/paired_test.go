@@ -7,27 +7,19 @@ import (
 	"log"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 )
 
 // net/http's client logs some faults.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	m.Run()
-}
-
-// env returns a number from the environment.
-func env(name string, other int) int {
-	if n, err := strconv.Atoi(os.Getenv("APLOMB_" + name)); err == nil {
-		return n
-	}
-	return other
 }
 
 // A cause is what violations have in common.
@@ -51,67 +43,57 @@ func TestNeverWorse(t *testing.T) {
 	if os.Getenv("APLOMB_SEEDS") == "" {
 		t.Skip("make never-worse plays the stories")
 	}
-	first, seeds, only := env("SEED", 1), env("SEEDS", 1), os.Getenv("APLOMB_ONLY")
+	first, seeds, only := virtual.Number("SEED", 1), virtual.Number("SEEDS", 1), os.Getenv("APLOMB_ONLY")
 	presets := presets()
-	var next, played, requests, plays atomic.Int64
+	var played, requests, plays atomic.Int64
 	var mu sync.Mutex // guards the following
 	causes := map[cause]*found{}
 	tallies := map[string]*[clauses]tally{}
 	themes := map[string]time.Duration{}
 	begin := time.Now()
-	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		all.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= seeds {
-					return
-				}
-				p := newPlan(uint64(first + i))
-				if only != "" && only != p.theme {
-					continue
-				}
-				at := time.Now()
-				s := tell(t, p, p.kinds(presets))
-				played.Add(1)
-				requests.Add(int64(s.requests))
-				plays.Add(int64(s.plays))
-				if s.requests > mostRequests {
-					t.Errorf("seed %d: %d requests", p.seed, s.requests)
-				}
-				mu.Lock()
-				themes[p.theme] += time.Since(at)
-				for _, j := range s.judged {
-					sum := tallies[j.kind.name]
-					if sum == nil {
-						sum = new([clauses]tally)
-						tallies[j.kind.name] = sum
-					}
-					for c := range j.tallies {
-						sum[c].judged += j.tallies[c].judged
-						sum[c].healed += j.tallies[c].healed
-						sum[c].excused += j.tallies[c].excused
-					}
-				}
-				for _, v := range s.luck {
-					t.Logf("chance, not counted: seed %d, %s, %s, clause %d: %s: %s; again in %d of %d replays", p.seed, p.theme, v.kind, v.clause, v.what, v.text, v.again, replays)
-				}
-				for _, v := range s.violations() {
-					key := cause{v.clause, p.theme, v.what}
-					f := causes[key]
-					if f == nil {
-						f = &found{first: s.describe(v), seed: p.seed, kinds: map[string]int{}, again: v.again}
-						causes[key] = f
-					}
-					if f.kinds[v.kind]++; !slices.Contains(f.seeds, p.seed) {
-						f.seeds = append(f.seeds, p.seed)
-					}
-				}
-				mu.Unlock()
+	virtual.Each(seeds, func(i int) {
+		p := newPlan(uint64(first + i))
+		if only != "" && only != p.theme {
+			return
+		}
+		at := time.Now()
+		s := tell(t, p, p.kinds(presets))
+		played.Add(1)
+		requests.Add(int64(s.requests))
+		plays.Add(int64(s.plays))
+		if s.requests > mostRequests {
+			t.Errorf("seed %d: %d requests", p.seed, s.requests)
+		}
+		mu.Lock()
+		themes[p.theme] += time.Since(at)
+		for _, j := range s.judged {
+			sum := tallies[j.kind.name]
+			if sum == nil {
+				sum = new([clauses]tally)
+				tallies[j.kind.name] = sum
 			}
-		})
-	}
-	all.Wait()
+			for c := range j.tallies {
+				sum[c].judged += j.tallies[c].judged
+				sum[c].healed += j.tallies[c].healed
+				sum[c].excused += j.tallies[c].excused
+			}
+		}
+		for _, v := range s.luck {
+			t.Logf("chance, not counted: seed %d, %s, %s, clause %d: %s: %s; again in %d of %d replays", p.seed, p.theme, v.kind, v.clause, v.what, v.text, v.again, replays)
+		}
+		for _, v := range s.violations() {
+			key := cause{v.clause, p.theme, v.what}
+			f := causes[key]
+			if f == nil {
+				f = &found{first: s.describe(v), seed: p.seed, kinds: map[string]int{}, again: v.again}
+				causes[key] = f
+			}
+			if f.kinds[v.kind]++; !slices.Contains(f.seeds, p.seed) {
+				f.seeds = append(f.seeds, p.seed)
+			}
+		}
+		mu.Unlock()
+	})
 	order := slices.SortedFunc(maps.Keys(causes), func(a, b cause) int {
 		return cmp.Or(cmp.Compare(a.clause, b.clause), cmp.Compare(a.theme, b.theme), cmp.Compare(a.what, b.what))
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -30,7 +31,7 @@ var itself = spoilt("itself", func(t *http.Transport) http.RoundTripper { return
 
 // TestItself checks that net/http is not worse than net/http.
 func TestItself(t *testing.T) {
-	for seed := range uint64(env("ITSELF", 60)) {
+	for seed := range uint64(virtual.Number("ITSELF", 60)) {
 		p := newPlan(seed)
 		for _, v := range tell(t, p, []kind{itself}).violations() {
 			t.Errorf("seed %d: %v", seed, v)
@@ -41,7 +42,7 @@ func TestItself(t *testing.T) {
 // TestHonest checks that a client that retries with measure is not worse than net/http, whatever
 // else its arrivals change.
 func TestHonest(t *testing.T) {
-	for seed := range uint64(env("ITSELF", 60)) {
+	for seed := range uint64(virtual.Number("ITSELF", 60)) {
 		p := newPlan(seed)
 		for _, v := range tell(t, p, []kind{spoilt("honest", honest)}).violations() {
 			t.Errorf("seed %d, %s: %v", seed, p.theme, v)
@@ -82,7 +83,7 @@ func honest(base *http.Transport) http.RoundTripper {
 				closeBody(resp)
 				resp.Body = io.NopCloser(bytes.NewReader(body))
 			}
-			if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || told == 0 && !earn(-1) || sleep(r.Context(), wait) != nil || told > 0 && !earn(-1) {
+			if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || told == 0 && !earn(-1) || virtual.Pause(r.Context(), wait) != nil || told > 0 && !earn(-1) {
 				break
 			}
 			ctx, cancel := context.WithCancel(r.Context())
@@ -150,7 +151,7 @@ func holdsHost(base *http.Transport) http.RoundTripper {
 		mu.Lock()
 		wait := time.Until(until)
 		mu.Unlock()
-		if err := sleep(r.Context(), wait); err != nil {
+		if err := virtual.Pause(r.Context(), wait); err != nil {
 			return nil, err
 		}
 		resp, err := base.RoundTrip(r)

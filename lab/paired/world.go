@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 )
 
 // A world is a plan that is being played. It lives in a bubble of testing/synctest.
@@ -232,7 +233,7 @@ func (w *world) lookup(ctx context.Context, _, addr string) ([]netip.Addr, error
 	if h == nil {
 		return nil, &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
 	}
-	if err := sleep(ctx, h.lookup); err != nil {
+	if err := virtual.Pause(ctx, h.lookup); err != nil {
 		return nil, err
 	}
 	ips := slices.Clone(h.ips)
@@ -255,7 +256,7 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 		}
 	}
 	w.with(func() { w.dials[h]++ })
-	if err := sleep(ctx, h.dial); err != nil {
+	if err := virtual.Pause(ctx, h.dial); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
 	c, err := w.net.DialContext(ctx, network, addr)
@@ -413,20 +414,5 @@ func (w *world) strike(s *strike) {
 func (a *arrival) fail(now time.Duration) {
 	if a.over > now && a.failed > now {
 		a.failed = now
-	}
-}
-
-// sleep waits for d, or until the context ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

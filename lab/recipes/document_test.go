@@ -11,16 +11,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/lab/internal/document"
 )
 
 var update = flag.Bool("update", false, "write the code, the lines and the figures to the document")
 
-const document = "../../docs/recipes.md"
-
 // TestDocument: the document shows the files of this package, what the logs say, and what was
-// measured. Each part begins with <!-- NAME --> and ends at an empty line outside of code.
+// measured.
 func TestDocument(t *testing.T) {
 	want := map[string]string{"latency": latencies(t)}
 	files, err := filepath.Glob("*.go")
@@ -35,29 +34,7 @@ func TestDocument(t *testing.T) {
 	for _, s := range situations {
 		want["log of "+s.name] = "```text\n" + lines(t, s) + "```\n"
 	}
-	text, err := os.ReadFile(document)
-	require.NoError(t, err)
-	seen := 0
-	got := regexp.MustCompile("(?s)<!-- ([^\n]*) -->\n(```.*?\n```\n|(?:\\|[^\n]*\n)*)").ReplaceAllStringFunc(string(text), func(part string) string {
-		mark, old, _ := strings.Cut(part, "\n")
-		name := strings.TrimSuffix(strings.TrimPrefix(mark, "<!-- "), " -->")
-		now, ok := want[name]
-		if !ok {
-			return part // of another package
-		}
-		if seen++; without(old) == without(now) {
-			return part
-		}
-		if !*update {
-			assert.Equal(t, old, now, "%s: go -C lab test ./recipes -update writes it", name)
-		}
-		return mark + "\n" + now
-	})
-	assert.Equal(t, len(want), seen, "parts of the document")
-	assert.Equal(t, strings.Count(got, "```go\n"), strings.Count(got, " -->\n```go\n"), "each block of code has a package that compiles it")
-	if *update {
-		require.NoError(t, os.WriteFile(document, []byte(got), 0o644))
-	}
+	document.Compare(t, "../../docs/recipes.md", want, *update, func(old, now string) bool { return without(old) == without(now) })
 }
 
 // without leaves out the times that have jitter, and the order that depends on them.

@@ -5,9 +5,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 )
 
 // play runs a story in a bubble of its own.
@@ -40,36 +39,26 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 // Repeating a story makes sense because goroutines and the Transport's jitter
 // do not depend on the seed.
 func TestSeeds(t *testing.T) {
-	first, seeds, times := env("SEED", 1), env("SEEDS", soak.Size(50, 1000)), env("TIMES", 1)
+	first, seeds, times := virtual.Number("SEED", 1), virtual.Number("SEEDS", soak.Size(50, 1000)), virtual.Number("TIMES", 1)
 	only := os.Getenv("APLOMB_ONLY")
-	var next, played, calls, attempts, bad atomic.Int64
+	var played, calls, attempts, bad atomic.Int64
 	var found kinds
-	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		all.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= seeds*times {
-					return
-				}
-				p := newPlan(uint64(first + i/times))
-				if only == "fleets" && p.fleet == nil {
-					continue
-				}
-				played.Add(1)
-				r := play(t, p, aTransport, nil)
-				calls.Add(int64(r.Calls))
-				attempts.Add(int64(r.Attempts))
-				if len(r.Violations) > 0 {
-					bad.Add(1)
-					if found.add(r) {
-						tellStory(t, r)
-					}
-				}
+	virtual.Each(seeds*times, func(i int) {
+		p := newPlan(uint64(first + i/times))
+		if only == "fleets" && p.fleet == nil {
+			return
+		}
+		played.Add(1)
+		r := play(t, p, aTransport, nil)
+		calls.Add(int64(r.Calls))
+		attempts.Add(int64(r.Attempts))
+		if len(r.Violations) > 0 {
+			bad.Add(1)
+			if found.add(r) {
+				tellStory(t, r)
 			}
-		})
-	}
-	all.Wait()
+		}
+	})
 	t.Log(found.String())
 	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d attempts", played.Load(), seeds, bad.Load(), calls.Load(), attempts.Load())
 }
@@ -158,12 +147,4 @@ func shrink(t *testing.T, r Report) Report {
 		}
 	}
 	return r
-}
-
-// env returns a number from the environment.
-func env(name string, other int) int {
-	if n, err := strconv.Atoi(os.Getenv("APLOMB_" + name)); err == nil {
-		return n
-	}
-	return other
 }

@@ -115,7 +115,6 @@ type options struct {
 	scenario   model.Scenario
 	strategies []model.Strategy
 	runs       int
-	byHand     bool
 	details    bool
 	out        string
 }
@@ -184,14 +183,12 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.SetOutput(io.Discard) // status prints the error
 	flags.IntVar(&sc.Clients, "clients", sc.Clients, "`N` clients for each strategy")
 	flags.DurationVar(&sc.Think, "think", sc.Think, "mean time from a response to the next request, exponential")
-	flags.DurationVar(&sc.Timeout, "timeout", sc.Timeout, "how long a client waits for the response to an attempt")
 	flags.DurationVar(&sc.Steady, "steady", sc.Steady, "time before the server is frozen")
 	flags.DurationVar(&sc.Frozen, "frozen", sc.Frozen, "time for which it is frozen")
 	flags.DurationVar(&sc.Watched, "watched", sc.Watched, "time for which it is watched afterwards")
 	flags.IntVar(&sc.Processes, "processes", 0, "spread the clients over `N` processes, and compare what the\nprocesses share; 0: each client is a process")
 	flags.IntVar(&o.runs, "runs", 1, "run `N` times; the figures are the medians")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
-	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
 	flags.StringVar(&o.out, "out", "storm-report", "write the picture into this `directory`; empty: the table\nonly")
 	usual, fleets := keys(model.Strategies(0)), keys(model.Fleets(0))
 	chosen := flags.String("strategies", "", "which strategies, a `list` of "+usual+" (default),\nor with -processes of "+fleets+" (default)")

@@ -41,25 +41,20 @@ func played(t *testing.T, args string) []*record.Run {
 }
 
 func TestExperiment(t *testing.T) {
-	for _, how := range []string{"-by-hand=false", "-by-hand=true"} {
-		if how == "-by-hand=false" && howFrozen != "SIGSTOP" {
-			continue
+	for _, r := range played(t, "-clients 30 -think 500ms -steady 2s -frozen 2s -watched 10s -strategies google,own,shared") {
+		// The bounds are loose. The test is about all parts working together.
+		f := r.Figures()
+		assert.True(t, f.Peak > 0 && f.SentFrozen > 0 && f.LastGood >= 0.3, "%s: %+v", r.Name, f)
+		// A frozen server sees no request. After the resume it sees those that waited.
+		var total int
+		for i, s := range r.Samples {
+			total += s.Arrived
+			at := time.Duration(i) * record.Step
+			assert.False(t, at >= r.Stop && at < r.Resume && s.Arrived > 0, "%s: %d arrived at %v, while the server was frozen", r.Name, s.Arrived, at)
 		}
-		for _, r := range played(t, how+" -clients 30 -think 500ms -steady 2s -frozen 2s -watched 10s -strategies google,own,shared") {
-			// The bounds are loose. The test is about all parts working together.
-			f := r.Figures()
-			assert.True(t, f.Peak > 0 && f.SentFrozen > 0 && f.LastGood >= 0.3, "%s: %s: %+v", how, r.Name, f)
-			// A frozen server sees no request. After the resume it sees those that waited.
-			var total int
-			for i, s := range r.Samples {
-				total += s.Arrived
-				at := time.Duration(i) * record.Step
-				assert.False(t, at >= r.Stop && at < r.Resume && s.Arrived > 0, "%s: %s: %d arrived at %v, while the server was frozen", how, r.Name, s.Arrived, at)
-			}
-			then := r.Samples[r.Resume/record.Step:]
-			assert.True(t, slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }), "%s: %s: none arrived after the resume", how, r.Name)
-			assert.LessOrEqual(t, total, r.Sent, "%s: %s: more arrived than were sent", how, r.Name)
-		}
+		then := r.Samples[r.Resume/record.Step:]
+		assert.True(t, slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }), "%s: none arrived after the resume", r.Name)
+		assert.LessOrEqual(t, total, r.Sent, "%s: more arrived than were sent", r.Name)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-// The system calls of the experiment, for Unix.
+// The system calls of the experiment. Only a Unix can stop a process.
 
 package main
 
@@ -9,9 +9,6 @@ import (
 	"os/exec"
 	"syscall"
 )
-
-// howFrozen names the way in which the server is frozen on this system.
-const howFrozen = "SIGSTOP"
 
 // freeze stops the server process. The system goes on accepting connections and
 // bytes for it.

@@ -63,7 +63,7 @@ func once(ctx context.Context, o options, progress io.Writer) ([]*record.Run, er
 		listening.Wait()
 	}()
 	for _, st := range o.strategies {
-		s, err := startServer(ctx, o.byHand)
+		s, err := startServer(ctx)
 		if err != nil {
 			return nil, err
 		}

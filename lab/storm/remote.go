@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,16 +14,14 @@ import (
 
 // A remote is a server process.
 type remote struct {
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	lines  *bufio.Scanner
-	addrs  []string
-	files  int  // how many files the server may open
-	byHand bool // the server freezes itself
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	addrs []string
+	files int // how many files the server may open
 }
 
 // startServer starts this program as a server, and reads its addresses.
-func startServer(ctx context.Context, byHand bool) (*remote, error) {
+func startServer(ctx context.Context) (*remote, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -32,8 +29,8 @@ func startServer(ctx context.Context, byHand bool) (*remote, error) {
 	cmd := exec.CommandContext(ctx, self, "server")
 	detach(cmd)
 	cmd.Stderr = os.Stderr
-	r := &remote{cmd: cmd, byHand: byHand}
-	if r.stdin, err = cmd.StdinPipe(); err != nil {
+	r := &remote{cmd: cmd}
+	if _, err := cmd.StdinPipe(); err != nil { // the server ends when it is closed
 		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()
@@ -74,17 +71,9 @@ func (r *remote) listen(hear func(most, arrivals int)) {
 	}
 }
 
-func (r *remote) freeze() error { return r.order(freeze, "freeze") }
+func (r *remote) freeze() error { return freeze(r.cmd.Process) }
 
-func (r *remote) resume() error { return r.order(resume, "resume") }
-
-func (r *remote) order(signal func(*os.Process) error, word string) error {
-	if r.byHand {
-		_, err := fmt.Fprintln(r.stdin, word)
-		return err
-	}
-	return signal(r.cmd.Process)
-}
+func (r *remote) resume() error { return resume(r.cmd.Process) }
 
 // stop ends the server, whether or not it is frozen, and waits for it.
 func (r *remote) stop() {

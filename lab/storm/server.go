@@ -3,8 +3,6 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -42,23 +40,20 @@ func serve(stdin io.Reader, stdout io.Writer) error {
 			return err
 		}
 		addrs = append(addrs, l.Addr().String())
-		go func() { _ = srv.Serve(&door{l, w}) }()
+		go func() { _ = srv.Serve(l) }()
 	}
 	if _, err := fmt.Fprintln(stdout, files, strings.Join(addrs, " ")); err != nil {
 		return err
 	}
 	go w.run()
 	go w.tell(stdout, record.Step)
-	return w.obey(stdin)
+	_, err := io.Copy(io.Discard, stdin)
+	return err
 }
 
 // works are the requests in progress.
 type works struct {
 	model model.Server
-
-	// door is locked for writing while the server has frozen itself. Then no
-	// request begins and none ends.
-	door sync.RWMutex
 
 	mu       sync.Mutex // guards everything below
 	line     []*work    // in the order in which they check whether they are done
@@ -77,9 +72,7 @@ type work struct {
 // ServeHTTP does not look at the request's context, because this server does not
 // notice that a client has left.
 func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
-	w.door.RLock()
 	x := w.begin(time.Now())
-	w.door.RUnlock()
 	<-x.done
 	_, _ = io.WriteString(rw, "ok\n") // a client that has left does not receive it
 }
@@ -105,9 +98,7 @@ func (w *works) begin(now time.Time) *work {
 // progress a timer for each would be the bottleneck instead of the model.
 func (w *works) run() {
 	for {
-		w.door.RLock()
 		next, ok := w.look(time.Now())
-		w.door.RUnlock()
 		if !ok {
 			<-w.added
 			continue
@@ -154,43 +145,5 @@ func (w *works) tell(to io.Writer, every time.Duration) {
 		if _, err := fmt.Fprintln(to, most, arrivals); err != nil {
 			os.Exit(1) // the reader has gone
 		}
-	}
-}
-
-// obey freezes and resumes the server by commands on stdin, for systems that cannot
-// stop a process. It returns when stdin ends.
-func (w *works) obey(stdin io.Reader) error {
-	lines := bufio.NewScanner(stdin)
-	for lines.Scan() {
-		switch lines.Text() {
-		case "freeze":
-			w.door.Lock()
-		case "resume":
-			w.door.Unlock()
-		default:
-			return fmt.Errorf("%q is neither freeze nor resume", lines.Text())
-		}
-	}
-	return lines.Err()
-}
-
-// A door is a listener that accepts nothing while the server has frozen itself.
-// Connections then wait in the system's queue.
-type door struct {
-	net.Listener
-	works *works
-}
-
-func (d *door) Accept() (net.Conn, error) {
-	for {
-		conn, err := d.Listener.Accept()
-		d.works.door.RLock()
-		d.works.door.RUnlock() //lint:ignore SA2001 passing through is the point
-		// If the server is out of files, it tries again, because others will be
-		// closed.
-		if err == nil || errors.Is(err, net.ErrClosed) {
-			return conn, err
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

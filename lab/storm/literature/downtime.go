@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -90,7 +91,7 @@ func playDowntime(r *Run) {
 		return done
 	}
 	server := r.Server(func(req *http.Request) (*http.Response, error) {
-		if err := Pause(req, Seconds(0.005*r.ExpFloat64())); err != nil {
+		if err := virtual.Pause(req.Context(), Seconds(0.005*r.ExpFloat64())); err != nil {
 			return nil, err
 		}
 		done, share, dice := take(), 0.005, r.Float64()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -134,7 +135,7 @@ func endless(b backoff.Backoff, fromThink bool) func(*Run, http.RoundTripper) ht
 					return resp, nil
 				}
 				wait = b.Delay(n, wait)
-				if err := Pause(req, wait); err != nil {
+				if err := virtual.Pause(req.Context(), wait); err != nil {
 					return nil, err
 				}
 			}

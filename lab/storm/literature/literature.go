@@ -8,7 +8,7 @@
 //
 // make storm-literature plays everything in full and writes the tables into ../README.md.
 // go test -run '^TestTables$/play/NAME' -update plays the experiments with that name only.
-// make test-rest plays a tenth of it and compares that with the tables.
+// make test-rest plays a tenth of some of it and compares that with the tables, and make soak a tenth of all.
 //
 // To add a model, write a file with a function that returns a *Model, and add it to Models:
 //
@@ -43,6 +43,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -271,8 +272,11 @@ func (d *Dice) NormFloat64() float64 {
 // Seconds is a time of so many seconds.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// limitOn is the name of the client that has the concurrency limit.
-const limitOn = "aplomb, one Transport, limit on"
+// The names of the client that has no settings, and of the client that has the concurrency limit.
+const (
+	byDefault = "aplomb, default"
+	limitOn   = "aplomb, one Transport, limit on"
+)
 
 // ours returns the clients of aplomb with the model's timeouts.
 func (m *Model) ours() []Arm {
@@ -287,7 +291,7 @@ func (m *Model) ours() []Arm {
 		}}
 	}
 	return []Arm{
-		arm("aplomb, default", false, policy.Rule{}),
+		arm(byDefault, false, policy.Rule{}),
 		arm("aplomb, API", false, profile.API()),
 		arm("aplomb, Service", false, profile.Service()),
 		arm(limitOn, true, policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}),
@@ -309,7 +313,7 @@ func Plain(_ *Run, server http.RoundTripper) http.RoundTripper { return server }
 // Reply is a response with this status after the given time, or the error of the request's
 // context if that ends before.
 func Reply(req *http.Request, after time.Duration, status int) (*http.Response, error) {
-	if err := Pause(req, after); err != nil {
+	if err := virtual.Pause(req.Context(), after); err != nil {
 		return nil, err
 	}
 	return Response(req, status), nil
@@ -320,17 +324,5 @@ func Response(req *http.Request, status int) *http.Response {
 	return &http.Response{
 		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req,
-	}
-}
-
-// Pause waits, or returns the error of the request's context if that ends before.
-func Pause(req *http.Request, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-req.Context().Done():
-		return req.Context().Err()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -87,7 +88,7 @@ func again(wait func(r *Run, n int) float64) func(*Run, http.RoundTripper) http.
 				if resp, err := server.RoundTrip(req); err != nil || resp.StatusCode < 400 {
 					return resp, err
 				}
-				if err := Pause(req, Seconds(wait(r, n))); err != nil {
+				if err := virtual.Pause(req.Context(), Seconds(wait(r, n))); err != nil {
 					return nil, err
 				}
 			}
