@@ -551,9 +551,9 @@ func TestDeadlineOnABusyHost(t *testing.T) {
 	}
 }
 
-// Two slow requests look like a death to a host that is well. The next requests do not wait for the
-// connection that one of them makes.
-func TestSuspicionHoldsUpOneRequest(t *testing.T) {
+// Two slow requests look like a death to a host that is well. Of the next requests as many wait for the
+// connection that the first of them makes, and the others do not.
+func TestSuspicionHoldsUpAsManyRequests(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		cfg.Routes = map[string]ts.Script{"/slow": {ts.Hang()}}
 		w := wireTo(t, ts.Start(t, ts.Config{Net: cfg.Net, HTTP2: true, TLS: cfg.TLS, Routes: cfg.Routes, Handler: well}), cfg.Net, policy.Rule{}, lateDial(500*time.Millisecond))
@@ -569,7 +569,7 @@ func TestSuspicionHoldsUpOneRequest(t *testing.T) {
 				late.Add(1)
 			}
 		})
-		count(t, 1, late.Load(), "GET late")
+		count(t, 2, late.Load(), "GET late")
 		assert.Zero(t, w.tr.Snapshot().Hosts[0].Pool)
 		w.tr.CloseIdleConnections()
 	})

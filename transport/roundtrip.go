@@ -119,7 +119,9 @@ func (c *call) tryLight() (*http.Response, error) {
 				c.Succeeded()
 				told = true
 			}
-			route.NoteGood(&c.Request, &o)
+			if made != nil || o.Resp.ProtoMajor > 1 {
+				route.NoteGood(&c.Request, &o)
+			}
 			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
 			return o.Resp, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -131,6 +132,18 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 
 // Made returns the limiter and the rate. Each is nil if nobody asked for it yet.
 func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) { return m.limiter.Load(), m.rate.Load() }
+
+// WakeFirst lets the first in each queue ask again, because the rule has changed.
+func (m *Machines) WakeFirst() {
+	m.Line.Hear(func(*outage.Outage) {})
+	limiter, rate := m.Made()
+	if limiter != nil {
+		limiter.WakeFirst()
+	}
+	if rate != nil {
+		rate.WakeFirst()
+	}
+}
 
 // made returns the value at p, which the first call makes. If two calls race, both
 // return the value of the winner.

@@ -106,9 +106,7 @@ func (r *Request) succeeded(v line.Success) {
 func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Duration, result attempt.Result, done bool) {
 	m, told := r.State.Machines(), o.Status() == http.StatusTooManyRequests
 	left := p.place != nil && p.place.Leaves()
-	if p.place != nil {
-		m.Line.Over(p.place)
-	}
+	p.Over(r)
 	switch {
 	case p.failed || told:
 		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,

@@ -15,7 +15,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/redact"
@@ -65,14 +64,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
 	}
 	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
-		s.Machines().Line.Hear(func(*outage.Outage) {})
-		limiter, limit := s.Machines().Made()
-		if limiter != nil {
-			limiter.WakeFirst()
-		}
-		if limit != nil {
-			limit.WakeFirst()
-		}
+		s.Machines().WakeFirst()
 	}
 	return r
 }

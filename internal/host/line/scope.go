@@ -95,10 +95,7 @@ func (s *scope) emptied() {
 
 // patience returns how long the first in the line waits in all. If the line is empty, that is w.
 func (s *scope) patience(w *queue.Waiter) time.Duration {
-	if first := s.first(); first != nil {
-		w = first
-	}
-	if w == nil || w.By == 0 {
+	if w = cmp.Or(s.first(), w); w == nil || w.By == 0 {
 		return instant.Forever
 	}
 	return w.By.Sub(w.From)
