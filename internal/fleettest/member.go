@@ -32,7 +32,6 @@ type witness struct {
 
 	mu    sync.Mutex // guards the fields below
 	heard []note
-	uses  float64
 	react func(fleetmsg.Message) // if not nil, it is called with what the witness hears
 
 	unanswered int // questions; belongs to the goroutine that asks
@@ -71,17 +70,10 @@ func crew(t *testing.T, n int, newMember func() Fleet) []*witness {
 }
 
 func (w *witness) hear(m fleetmsg.Message) {
-	if m.Kind != fleetmsg.AskUse && !answersMeet(m.Kind) && within("fleettest.(*witness).tell") {
+	if !answersMeet(m.Kind) && within("fleettest.(*witness).tell") {
 		w.t.Errorf("%v is heard within a call of Tell", m)
 	}
 	w.mu.Lock()
-	if m.Kind == fleetmsg.AskUse {
-		w.uses++ // it is always in use
-		uses := w.uses
-		w.mu.Unlock()
-		w.link.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: uses})
-		return
-	}
 	w.heard = append(w.heard, note{m, time.Now()})
 	react := w.react
 	w.mu.Unlock()

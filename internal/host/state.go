@@ -5,11 +5,13 @@ package host
 import (
 	"sync/atomic"
 
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -47,6 +49,7 @@ type State[R any] struct {
 type Machines struct {
 	Throttle throttle.Throttle
 	Line     line.Line
+	Fleet    fleetlink.Host // what the fleet says of the host; nil: there is none
 
 	limiter atomic.Pointer[concurrency.Limiter]
 	latency atomic.Pointer[latency.Latency]
@@ -63,8 +66,7 @@ func (s *State[R]) Quiet() bool {
 	if m == nil {
 		return true
 	}
-	n := m.news.Load()
-	return m.Throttle.Quiet() && (n == nil || n.Quiet())
+	return m.Throttle.Quiet() && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
@@ -76,7 +78,8 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	pools, pacing := m.pools.Load(), m.pacing.Load()
-	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
+	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet()) &&
+		(m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Failing reports whether the line of the host is not quiet.
@@ -84,6 +87,18 @@ func (s *State[R]) Failing() bool {
 	m := s.machines.Load()
 	return m != nil && !m.Line.Quiet()
 }
+
+// Join makes the host's machines with what a fleet says of the host.
+func (s *State[R]) Join(f fleetlink.Fleet) {
+	if s.MachinesMade() == nil {
+		m := new(Machines)
+		m.Fleet = f.Host(s.name, m)
+		s.machines.CompareAndSwap(nil, m)
+	}
+}
+
+// Outage lets the fleet change what is known of the host.
+func (m *Machines) Outage(change func(*outage.Outage)) { m.Line.Hear(change) }
 
 // Machines returns the host's machines. The first call makes them.
 func (s *State[R]) Machines() *Machines { return made(&s.machines) }
@@ -125,7 +140,7 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 	if r := m.rate.Load(); r != nil {
 		return r
 	}
-	m.rate.CompareAndSwap(nil, rate.New(c))
+	m.rate.CompareAndSwap(nil, rate.New(c, m.Fleet))
 	return m.rate.Load()
 }
 

@@ -63,6 +63,7 @@ const (
 	LimitRate        = "rate_limit"
 	LimitLine        = "retry_budget"
 	LimitCircuit     = "circuit_open" // the host is down
+	limitFleet       = "fleet"        // what other members were told
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
@@ -103,13 +104,18 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
 
 // awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
 func (p *Permit) awaitServer(r *Request) *Rejection {
-	if p.refusals = 0; !r.mayBeHeld() {
-		return nil
-	}
 	before := p.Queued.Throttle
-	_, _, no := p.wait(r, LimitThrottle, &p.Queued.Throttle)
-	r.held += p.Queued.Throttle - before
-	return no
+	defer func() { r.held += p.Queued.Throttle - before }()
+	if p.refusals = 0; r.mayBeHeld() {
+		if _, _, no := p.wait(r, LimitThrottle, &p.Queued.Throttle); no != nil {
+			return no
+		}
+	}
+	if f := r.State.Machines().Fleet; f != nil && !f.Quiet() {
+		_, _, no := p.wait(r, limitFleet, &p.Queued.Throttle)
+		return no
+	}
+	return nil
 }
 
 // awaitRule waits for the limits that the rule turns on: a share of the server's
@@ -170,6 +176,9 @@ func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
 func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	m := r.State.Machines()
 	if r.mayBeHeld() && !p.ask(r, LimitThrottle, now) {
+		return false
+	}
+	if m.Fleet != nil && !m.Fleet.Quiet() && !p.ask(r, limitFleet, now) {
 		return false
 	}
 	if r.Rule.QuotaPacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
