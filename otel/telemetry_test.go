@@ -613,7 +613,7 @@ func TestFleet(t *testing.T) {
 		return all
 	}
 	saying := func(s fleetlink.State) transport.Fleet {
-		f := fleettest.NewMemory().Member().Link()
+		f := fleettest.Link(fleettest.NewMemory().Member())
 		f.State = func() fleetlink.State { return s }
 		return f
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/member"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -187,7 +188,7 @@ func play(t *testing.T) (all *samples) {
 		alone, err := transport.New(c)
 		require.NoError(t, err)
 		lost := &lostFleet{member: fleettest.NewMemory().Member(), began: b.began}
-		c.Fleet = &fleetlink.Link{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
+		c.Fleet = &member.Backend{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
 		shared, err := transport.New(c)
 		require.NoError(t, err)
 		for _, tr := range []*transport.Transport{alone, shared} {

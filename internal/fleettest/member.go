@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 )
 
 // patience is how long a test waits for something that should come soon. A machine under
@@ -28,7 +28,7 @@ func patience() time.Duration {
 type witness struct {
 	t     *testing.T
 	fleet Fleet
-	link  *fleetlink.Link
+	link  *member.Backend
 
 	mu    sync.Mutex // guards the fields below
 	heard []note
@@ -46,7 +46,7 @@ type note struct {
 // join makes a witness the member of a Fleet. It meets the host of the tests.
 func join(t *testing.T, f Fleet) *witness {
 	t.Helper()
-	w := &witness{t: t, fleet: f, link: f.Link()}
+	w := &witness{t: t, fleet: f, link: member.BackendOf(f)}
 	if err := w.link.Join(w.hear); err != nil {
 		t.Fatalf("Join: %v", err)
 	}

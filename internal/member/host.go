@@ -250,7 +250,8 @@ func (h *host) Heard(now instant.Instant) (all []news.Change) {
 		}
 	}
 	h.news = nil
-	slices.SortFunc(all, func(a, b news.Change) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Condition, b.Condition)) })
+	slices.SortFunc(all, func(a, b news.Change) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Condition, b.Condition))
+	})
 	return all
 }
-

@@ -190,3 +190,6 @@ func (m *member) answerTime(now, by instant.Instant) time.Duration {
 
 // wholeInt returns how many whole units an amount has, as many as an int may have.
 func wholeInt(amount float64) int { return int(min(wholeUnits(amount), math.MaxInt32)) }
+
+// BackendOf returns the backend of a fleet whose Link is that of a Backend.
+func BackendOf(f interface{ Link() fleetlink.Fleet }) *Backend { return f.Link().(*member).backend }
