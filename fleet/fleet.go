@@ -353,14 +353,13 @@ func (f *Fleet) state() fleetlink.State {
 	closed := f.news.closed
 	f.news.mu.Unlock()
 	s := fleetlink.State{
-		Connected:    f.store.link.connected() && !closed,
-		Members:      int(f.roster.size.Load()),
-		Commands:     f.store.commands.Load(),
-		Dropped:      f.store.dropped.Load(),
-		HeartbeatAge: -1,
+		Connected: f.store.link.connected() && !closed,
+		Members:   int(f.roster.size.Load()),
+		Commands:  f.store.commands.Load(),
+		Dropped:   f.store.dropped.Load(),
 	}
 	if at := f.roster.beaten.Load(); at != nil {
-		s.HeartbeatAge = time.Since(*at)
+		s.LastHeartbeat = *at
 	}
 	return s
 }

@@ -159,7 +159,7 @@ func (f *lostFleet) state() fleetlink.State {
 	s := f.member.State()
 	s.Dropped += f.lost.Load()
 	if f.away() {
-		s.Connected, s.HeartbeatAge = false, time.Since(f.began)-trouble
+		s.Connected, s.LastHeartbeat = false, f.began.Add(trouble)
 	}
 	return s
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
-	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/policy"
@@ -29,8 +28,9 @@ import (
 type Fleet interface {
 	// Join makes a Transport with this clock the member. It returns an error if there is a member already.
 	Join(instant.Clock) error
-	// Host returns what the fleet knows of a host. The fleet forgets the host when the Transport does.
-	Host(name string, s Site) Host
+	// Host returns what the fleet knows of a host. It may change the outage of the host, and wake who waits for its rate. The fleet
+	// forgets the host when the Transport does.
+	Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) Host
 	// Scope returns a number for the credentials of a request, or for the ThrottleKey of its rule. It is the same in all members.
 	Scope(req *http.Request, key func(*http.Request) string) uint64
 	State() State
@@ -40,8 +40,8 @@ type Fleet interface {
 type Host interface {
 	// Obey is told the rule of the host, before the first request under it. It may ask the other members what they know.
 	Obey(*policy.Rule)
-	// Share returns the size of the fleet, and how many of its members share the probes of the host.
-	Share() (members, probers int)
+	// Divide returns this member's part of what the members share in line.
+	Divide(line.Config) line.Config
 
 	// Held is told of a response that asked a scope to wait.
 	Held(now instant.Instant, scope uint64, status int, wait time.Duration)
@@ -67,17 +67,11 @@ type Host interface {
 	Ask(now, by instant.Instant, alone bool)
 }
 
-// A Site is what a fleet may change at a host. It wakes who waits for the rate.
-type Site interface {
-	Outage(change func(*outage.Outage))
-	Made() (*concurrency.Limiter, *rate.Rate)
-}
-
-// A State is how a fleet is. transport.FleetState shows it to users.
+// A State is how a fleet is, as a transport.FleetState says.
 type State struct {
-	Connected    bool          // the backend answers
-	Members      int           // as far as is known
-	HeartbeatAge time.Duration // since the last heartbeat that succeeded. Negative: none yet
-	Commands     uint64        // to the backend
-	Dropped      uint64        // news and questions that were not sent, or not answered in time
+	Connected     bool
+	Members       int
+	Commands      uint64
+	Dropped       uint64
+	LastHeartbeat time.Time
 }

@@ -89,7 +89,7 @@ func checkState(t *testing.T, all []*witness, i int) {
 	t.Helper()
 	state := func() fleetlink.State {
 		s := all[i].link.State()
-		for start := time.Now(); !s.Connected || s.Members != len(all) || s.HeartbeatAge < 0; s = all[i].link.State() {
+		for start := time.Now(); !s.Connected || s.Members != len(all) || s.LastHeartbeat.IsZero(); s = all[i].link.State() {
 			if time.Since(start) > patience() {
 				t.Fatalf("member %d of %d says %+v", i, len(all), s)
 			}

@@ -122,9 +122,9 @@ func (m *Member) State() fleetlink.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.Contains(f.members, m) {
-		return fleetlink.State{Commands: m.told, HeartbeatAge: -1}
+		return fleetlink.State{Commands: m.told}
 	}
-	return fleetlink.State{Connected: true, Members: len(f.members), Commands: m.told, Dropped: m.lost}
+	return fleetlink.State{Connected: true, Members: len(f.members), LastHeartbeat: time.Now(), Commands: m.told, Dropped: m.lost}
 }
 
 // forget forgets the host whose last news is the oldest; the lock is held.

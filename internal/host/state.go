@@ -11,7 +11,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
-	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -88,17 +87,13 @@ func (s *State[R]) Failing() bool {
 	return m != nil && !m.Line.Quiet()
 }
 
-// Join makes the host's machines with what a fleet says of the host.
-func (s *State[R]) Join(f fleetlink.Fleet) {
-	if s.MachinesMade() == nil {
-		m := new(Machines)
-		m.Fleet = f.Host(s.name, m)
-		s.machines.CompareAndSwap(nil, m)
-	}
+// Join makes the host's machines, unless there are some, and returns what a fleet says of the host.
+func (s *State[R]) Join(f fleetlink.Fleet) fleetlink.Host {
+	m := new(Machines)
+	m.Fleet = f.Host(s.name, &m.Line, m.Made)
+	s.machines.CompareAndSwap(nil, m)
+	return s.Machines().Fleet
 }
-
-// Outage lets the fleet change what is known of the host.
-func (m *Machines) Outage(change func(*outage.Outage)) { m.Line.Hear(change) }
 
 // Machines returns the host's machines. The first call makes them.
 func (s *State[R]) Machines() *Machines { return made(&s.machines) }

@@ -79,9 +79,7 @@ func (r *Request) lineConfig() line.Config {
 	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Probers: 1}
 	c.Budget.Requests = r.State.Requests()
 	if f := r.State.Machines().Fleet; f != nil {
-		var members int
-		members, c.Probers = f.Share()
-		c.Budget.PerSecond /= float64(members)
+		c = f.Divide(c)
 	}
 	return c
 }
@@ -110,11 +108,10 @@ func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Durati
 	}
 	switch {
 	case p.failed || told:
-		now := r.Registry.Now()
-		m.Line.Failed(now, line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
+		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
 			Told: !p.failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
 		if m.Fleet != nil {
-			m.Fleet.Changed(now, m.Line.State())
+			m.Fleet.Changed(r.Registry.Now(), m.Line.State())
 		}
 	case done && o.Err == nil && !(retryAfter > 0 && TellsToWait(o.Status())):
 		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})

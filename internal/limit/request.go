@@ -47,8 +47,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 	}
 	r, _ := set.ForHost(s.Key())
 	if g.Fleet != nil {
-		s.Join(g.Fleet)
-		s.Machines().Fleet.Obey(&r.Policy)
+		s.Join(g.Fleet).Obey(&r.Policy)
 	}
 	if r.RateLimit {
 		// Used tokens of the rate stay used. An Update must not allow another burst.

@@ -119,6 +119,9 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			rated = r.rateTime(limit, now) - rated
 			p.Queued.Rate += rated
 			*sum += now.Sub(since) - rated
+			if sum == &p.Queued.Throttle {
+				r.held += now.Sub(since)
+			}
 		}
 		if w != nil {
 			p.leave(r, limit, w)

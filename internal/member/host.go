@@ -12,16 +12,16 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/policy"
-
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
 )
 
 const (
@@ -45,7 +45,8 @@ const (
 type host struct {
 	member *member
 	name   string
-	site   fleetlink.Site
+	line   *line.Line
+	made   func() (*concurrency.Limiter, *rate.Rate)
 	rule   atomic.Pointer[rule] // nil before the first Obey
 	asked  atomic.Pointer[rule] // for which the fleet has been asked what it knows; nil: it has not
 
@@ -89,12 +90,14 @@ func (h *host) tell(m fleetmsg.Message) {
 	h.member.backend.Tell(m)
 }
 
-// Share returns the size of the fleet, and how many of its members share the probes.
-func (h *host) Share() (members, probers int) {
-	if members, probers = h.member.members(), 1; h.shared.Load() {
-		probers = members
+// Divide returns this member's part of the settings of the line. It keeps what its own requests earn. The members share what time
+// earns, and the probes of an outage of all.
+func (h *host) Divide(c line.Config) line.Config {
+	members := h.member.members()
+	if c.Budget.PerSecond /= float64(members); h.shared.Load() {
+		c.Probers = members
 	}
-	return members, probers
+	return c
 }
 
 // Held tells of a response that asked a scope to wait. The members come back spread, as in hold.
@@ -168,7 +171,7 @@ func (h *host) Changed(now instant.Instant, s line.State) {
 // hearDown is told that the host has been down for the fleet since a time. A member whose own requests have not failed may find out
 // at once: the others may fail for reasons of their own.
 func (h *host) hearDown(now, since instant.Instant) {
-	h.site.Outage(func(o *outage.Outage) {
+	h.line.Hear(func(o *outage.Outage) {
 		h.shared.Store(true)
 		h.down.Store(true)
 		if o.Down() {
@@ -184,7 +187,7 @@ func (h *host) hearDown(now, since instant.Instant) {
 
 // hearUp is told that the host is back for the fleet. This member probes at a time.
 func (h *host) hearUp(at instant.Instant) {
-	h.site.Outage(func(o *outage.Outage) {
+	h.line.Hear(func(o *outage.Outage) {
 		if h.shared.Store(false); o.Down() {
 			o.Hear(at, at, 0)
 		}

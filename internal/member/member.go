@@ -23,7 +23,10 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
@@ -95,8 +98,8 @@ func (m *member) Scope(req *http.Request, key func(*http.Request) string) uint64
 }
 
 // Host returns a host. It hears of others from its first Obey on.
-func (m *member) Host(name string, s fleetlink.Site) fleetlink.Host {
-	h := &host{member: m, name: name, site: s}
+func (m *member) Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) fleetlink.Host {
+	h := &host{member: m, name: name, line: l, made: made}
 	h.quotas.scopes = map[uint64]*quota{}
 	return h
 }

@@ -456,7 +456,7 @@ func (q question) message(k fleetmsg.Kind, unit string) fleetmsg.Message {
 // waiting returns how many tokens the requests that wait can use now. Tokens that wait with them for a slot would be lost to the other
 // members.
 func (h *host) waiting() (n int) {
-	limiter, limit := h.site.Made()
+	limiter, limit := h.made()
 	if limiter != nil {
 		g := limiter.State()
 		n = min(g.Waiting+g.ForRate, max(1, g.Limit-g.InFlight))
@@ -469,7 +469,7 @@ func (h *host) waiting() (n int) {
 
 // wake wakes who waits for the rate. With a concurrency limit that is in its queue.
 func (h *host) wake() {
-	limiter, limit := h.site.Made()
+	limiter, limit := h.made()
 	if limiter != nil {
 		limiter.WakeFirst()
 	}
