@@ -130,7 +130,7 @@ func (s *quotas) named(now instant.Instant, scope uint64, sent instant.Instant, 
 			continue
 		}
 		if end < v.end.Add(-slack) || end > v.end.Add(slack) {
-			v.members = 1 // another window, of which the fleet has said nothing
+			v.members, v.next = 1, 0 // another window, of which the fleet has said nothing
 		}
 		before := v.left
 		v.end, v.left, v.limit, v.own = end, n.Remaining, max(n.Limit, n.Remaining), true
