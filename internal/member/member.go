@@ -10,6 +10,7 @@
 //	host.go    what the others say of a host, and hear of it
 //	quotas.go  quotas that several members use
 //	tokens.go  tokens of a rate that the members share
+//	ask.go     questions for them
 package member
 
 import (
