@@ -339,7 +339,7 @@ func TestNodeTakenForAServer(t *testing.T) {
 	for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 		use()
 		require.False(t, f.state().Connected)
-		require.Contains(t, f.state().Err, "MOVED")
+		require.Contains(t, f.store.link.lastReason(), "MOVED")
 	}
 	require.Equal(t, 1, lines.count("\n"), "%v", lines)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -204,8 +205,8 @@ func (f *Fleet) Close() error {
 }
 
 // Link connects the Transport. New of package transport calls it.
-func (f *Fleet) Link() *fleetlink.Link {
-	return &fleetlink.Link{Join: f.join, Tell: f.tell, Scope: f.hash.scope, State: f.state}
+func (f *Fleet) Link() fleetlink.Fleet {
+	return (&member.Backend{Join: f.join, Tell: f.tell, Scope: f.hash.scope, State: f.state}).Link()
 }
 
 // join makes a Transport the member.
@@ -352,17 +353,13 @@ func (f *Fleet) state() fleetlink.State {
 	closed := f.news.closed
 	f.news.mu.Unlock()
 	s := fleetlink.State{
-		Connected:    f.store.link.connected() && !closed,
-		Members:      int(f.roster.size.Load()),
-		Commands:     f.store.commands.Load(),
-		Dropped:      f.store.dropped.Load(),
-		HeartbeatAge: -1,
-	}
-	if !s.Connected && !closed {
-		s.Err = f.store.link.lastReason()
+		Connected: f.store.link.connected() && !closed,
+		Members:   int(f.roster.size.Load()),
+		Commands:  f.store.commands.Load(),
+		Dropped:   f.store.dropped.Load(),
 	}
 	if at := f.roster.beaten.Load(); at != nil {
-		s.HeartbeatAge = time.Since(*at)
+		s.LastHeartbeat = *at
 	}
 	return s
 }

@@ -334,11 +334,11 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	eventually(t, func() bool { return !away.state().Connected }, "still connected")
 	require.False(t, away.state().Connected)
 	require.True(t, fleets[0].state().Connected)
-	lost := away.state().HeartbeatAge
+	lost := away.state().LastHeartbeat
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "outage")).Err())
-	require.Greater(t, away.state().HeartbeatAge, lost) // no heartbeat succeeds meanwhile
+	require.Equal(t, lost, away.state().LastHeartbeat) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
 	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")
 	eventually(t, func() bool { return away.state().Connected }, "not connected")

@@ -117,7 +117,7 @@ func TestTransportHearsOfAConnection(t *testing.T) {
 			assert.Zero(t, f.state().Members, "members")
 			continue
 		}
-		eventually(t, func() bool { return f.state().Err != "" }, "it connects")
+		eventually(t, func() bool { return f.store.link.lastReason() != "" }, "it connects")
 		assert.Empty(t, heard)
 	}
 }

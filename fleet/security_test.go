@@ -139,17 +139,15 @@ func TestUnusableFleet(t *testing.T) {
 		eventually(t, func() bool { return lines.count("can't be used") > 0 }, "it says nothing")
 		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 			callAll(f)
-			s := f.state()
-			assert.False(t, s.Connected)
-			assert.NotEmpty(t, s.Err)
-			assert.Contains(t, s.Err, r.reason)
+			assert.False(t, f.state().Connected)
+			assert.Contains(t, f.store.link.lastReason(), r.reason)
 		}
 		assert.Equal(t, 1, lines.count("\n"), "%v", lines)
 	})
 	c := options(t, server.Addr)
 	c.Redis.Password = "right"
 	fleets, _ := started(t, 1, c)
-	require.Empty(t, fleets[0].state().Err)
+	require.Empty(t, fleets[0].store.link.lastReason())
 }
 
 // Keys and messages have the names of hosts, and no credentials.

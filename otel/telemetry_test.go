@@ -613,14 +613,14 @@ func TestFleet(t *testing.T) {
 		return all
 	}
 	saying := func(s fleetlink.State) transport.Fleet {
-		f := fleettest.NewMemory().Member().Link()
+		f := fleettest.Link(fleettest.NewMemory().Member())
 		f.State = func() fleetlink.State { return s }
 		return f
 	}
 	synctest.Test(t, func(t *testing.T) { // where no time passes
 		assert.Equal(t, []float64{1, 7, 2.5, 100, 3},
-			figures(saying(fleetlink.State{Connected: true, Members: 7, HeartbeatAge: 2500 * time.Millisecond, Commands: 100, Dropped: 3})))
-		assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(saying(fleetlink.State{HeartbeatAge: -1})))
+			figures(saying(fleetlink.State{Connected: true, Members: 7, LastHeartbeat: time.Now().Add(-2500 * time.Millisecond), Commands: 100, Dropped: 3})))
+		assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(saying(fleetlink.State{})))
 		assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(fleettest.NewMemory().Member()))
 		assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(nil))
 	})

@@ -69,9 +69,13 @@ func (h Hosts) Len() (n int) {
 }
 
 // Peek returns the state of a URL's host, or nil.
-func (h Hosts) Peek(u *url.URL) *host.State[rules.Resolved] {
-	k := host.KeyOf(u)
-	return h.Lookup(k.Scheme + "://" + k.Host)
+func (h Hosts) Peek(u *url.URL) (found *host.State[rules.Resolved]) {
+	h.All(func(s *host.State[rules.Resolved]) {
+		if s.Key() == host.KeyOf(u) {
+			found = s
+		}
+	})
+	return found
 }
 func (t *Transport) Kept() *replay.Pool   { return t.kept }
 func (t *Transport) Now() instant.Instant { return t.registry.Now() }

@@ -88,11 +88,8 @@ func (t *Transport) Snapshot() Snapshot {
 		s.Hosts[i] = *h
 	}
 	if t.registry.Fleet != nil {
-		f := t.registry.Fleet.State()
-		s.Fleet = &FleetState{Connected: f.Connected, Members: f.Members, Commands: f.Commands, Dropped: f.Dropped}
-		if f.HeartbeatAge >= 0 {
-			s.Fleet.LastHeartbeat = time.Now().Add(-f.HeartbeatAge)
-		}
+		f := FleetState(t.registry.Fleet.State())
+		s.Fleet = &f
 	}
 	return s
 }

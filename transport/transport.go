@@ -180,7 +180,7 @@ func New(c Config) (*Transport, error) {
 	t.registry.Rules.Store(set)
 	if c.Fleet != nil {
 		t.registry.Fleet = c.Fleet.Link()
-		if err := t.registry.Fleet.Join(t.registry.Hear); err != nil {
+		if err := t.registry.Fleet.Join(t.registry.Clock); err != nil {
 			return nil, errors.Join(&policy.FieldError{Field: "Fleet", Err: err})
 		}
 	}
@@ -253,5 +253,5 @@ var errNotMade = errors.New("transport: a zero Transport; make one with New or D
 // slow or away fails no request: the Transport then goes on with its own knowledge.
 type Fleet interface {
 	// Link connects a Transport. [New] calls it.
-	Link() *fleetlink.Link
+	Link() fleetlink.Fleet
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/member"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -158,7 +159,7 @@ func (f *lostFleet) state() fleetlink.State {
 	s := f.member.State()
 	s.Dropped += f.lost.Load()
 	if f.away() {
-		s.Connected, s.HeartbeatAge = false, time.Since(f.began)-trouble
+		s.Connected, s.LastHeartbeat = false, f.began.Add(trouble)
 	}
 	return s
 }
@@ -187,7 +188,7 @@ func play(t *testing.T) (all *samples) {
 		alone, err := transport.New(c)
 		require.NoError(t, err)
 		lost := &lostFleet{member: fleettest.NewMemory().Member(), began: b.began}
-		c.Fleet = &fleetlink.Link{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
+		c.Fleet = &member.Backend{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
 		shared, err := transport.New(c)
 		require.NoError(t, err)
 		for _, tr := range []*transport.Transport{alone, shared} {

@@ -1,60 +1,77 @@
-// Package fleetlink connects a Transport with its fleet.
+// Package fleetlink is all that a Transport and its fleet know of each other. A Transport without a fleet has a nil [Fleet],
+// and its hosts a nil [Host].
 //
-// The modules are released together, and a program may still update the root and not the
-// module fleet. So until v1.0.0 a Link and a State may only get more fields, and a Transport
-// works without those that v0.1.0 does not have.
+// The machines of a host know no other members. The package limit asks the fleet after a machine, and tells it after a machine
+// was told. So the word of a fleet only comes on top of what a member knows by itself: it makes attempts wait, and refuses none.
+// The rate is an exception. In a fleet its tokens come from the [Host].
+//
+// Everything else is behind these interfaces, in package member: what the members tell each other, when, and how they divide
+// what they share.
 package fleetlink
 
 import (
+	"net/http"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A Link is a fleet as the Transport of one member sees it. Its functions are safe for
-// concurrent use.
-//
-// A Transport calls them only in these cases: a host is used for the first time, a server
-// asked to wait, named a quota or failed, or the rule has a RateLimit. The first try at a
-// healthy host without a RateLimit calls none.
-//
-// A fleet need not report its own errors to a Transport. A Transport waits for an answer for
-// 10 ms at most, in the 250 ms after its first question for tokens until their end, or in the
-// first second if it has heard how many members there are. Then it goes on with its own knowledge. So a fleet that is slow or
-// away costs no request. It may also drop news that comes too often.
-type Link struct {
-	// Join sets the one member. New of package transport calls it once, after it has found
-	// no fault in its Config. From then on the fleet calls hear with news of the other
-	// members and with answers, never with the member's own news. It does so in goroutines
-	// of its own, never within a call of Join. Within a call of Tell it may only answer a
-	// Meet. Hear returns at once, is safe for concurrent use, and may call Tell. It drops
-	// what it cannot use, such as news of a host that this Transport does not know. Join
-	// returns an error if there is a member already.
-	Join func(hear func(fleetmsg.Message)) error
-
-	// Tell takes a piece of news or a question. It does not wait for a network. A fleet
-	// ignores kinds that it does not know.
-	Tell func(fleetmsg.Message)
-
-	// Scope returns a number for the credentials of a request, or for the ThrottleKey of
-	// the rule. Members that get the same text get the same number. The number leaves the
-	// process, so it must not help to guess the text. A keyed hash such as HMAC-SHA256 does
-	// that.
-	Scope func(text string) uint64
-
-	// State returns how the fleet is at this moment.
-	State func() State
+// A Fleet is a fleet as the Transport of one member sees it. All methods here and of a Host are safe for concurrent use, and wait
+// for no network.
+type Fleet interface {
+	// Join makes a Transport with this clock the member. It returns an error if there is a member already.
+	Join(instant.Clock) error
+	// Host returns what the fleet knows of a host. It may change the outage of the host, and wake who waits for its rate. The fleet
+	// forgets the host when the Transport does.
+	Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) Host
+	// Scope returns a number for the credentials of a request, or for the ThrottleKey of its rule. It is the same in all members.
+	Scope(req *http.Request, key func(*http.Request) string) uint64
+	State() State
 }
 
-// Link returns l, so that a Link is a transport.Fleet.
-func (l *Link) Link() *Link { return l }
+// A Host is what the other members say of a host. The first try at a healthy host without a RateLimit calls Quiet only.
+type Host interface {
+	// Obey is told the rule of the host, before the first request under it. It may ask the other members what they know.
+	Obey(*policy.Rule)
+	// Divide returns this member's part of what the members share in line.
+	Divide(line.Config) line.Config
 
-// A State is how a fleet is. transport.FleetState shows it to users, apart from Err, which package fleet prints.
+	// Held is told of a response that asked a scope to wait.
+	Held(now instant.Instant, scope uint64, status int, wait time.Duration)
+	// Answered is told of a response that did not, while the host is not Quiet. sent is as for a throttle.
+	Answered(now instant.Instant, scope uint64, sent instant.Instant)
+	// Named is told the quotas that a response names, and whether it is a success.
+	Named(now instant.Instant, scope uint64, sent instant.Instant, all []field.Quota, success bool)
+	// Changed is told of the line after a failure, and after the end of an outage.
+	Changed(now instant.Instant, s line.State)
+
+	// Quiet reports whether all requests may go, as far as the other members know.
+	Quiet() bool
+	// Enter and Leave are as for a throttle. They make a request wait for three quarters of its time at most.
+	Enter(now instant.Instant, scope uint64, w *queue.Waiter) queue.Answer
+	Leave(scope uint64, w *queue.Waiter)
+	// Heard returns the changes of the host that the other members told since the last call.
+	Heard(now instant.Instant) []news.Change
+
+	// The tokens of the rate come from the fleet.
+	rate.Tokens
+	// Ask may ask the fleet for the tokens of requests that wait. One of them has to go by a time, if that is not 0. It may be
+	// alone, and in no queue.
+	Ask(now, by instant.Instant, alone bool)
+}
+
+// A State is how a fleet is, as a transport.FleetState says.
 type State struct {
-	Connected    bool          // the backend answers
-	Err          string        // why it does not, without secrets
-	Members      int           // as far as is known
-	HeartbeatAge time.Duration // since the last heartbeat that succeeded. Negative: none yet
-	Commands     uint64        // to the backend
-	Dropped      uint64        // news and questions that were not sent, or not answered in time
+	Connected     bool
+	Members       int
+	Commands      uint64
+	Dropped       uint64
+	LastHeartbeat time.Time
 }

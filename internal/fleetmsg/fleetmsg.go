@@ -54,10 +54,6 @@ const (
 	// these from the rate.
 	AskTokens
 
-	// Use answers AskUse, within the call of hear. Amount is how many requests to Host have
-	// begun so far, and Busy says that one of them is under way.
-	Use
-
 	// Unused answers Leave, within the call of hear. Amount of Unit are tokens that this
 	// member was given and will not use. PerSecond and Burst are as for AskTokens.
 	Unused
@@ -85,11 +81,6 @@ const (
 	// them may be used now. If Amount is 0, the member asks again after Wait.
 	Tokens
 
-	// AskUse asks whether Host is in use. The answer is Use, or nothing if the Transport does
-	// not know the host. The first try at a healthy host tells a Fleet nothing. So a Fleet
-	// that looks for news from time to time asks in this way whether it still has to.
-	AskUse
-
 	// Leave says that the Fleet is being closed. The answer is Unused for each host of whose
 	// rate the member has tokens. Leave has no Host.
 	Leave
@@ -98,7 +89,7 @@ const (
 var names = [...]string{
 	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working",
 	AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Tokens: "tokens",
-	Use: "use", AskUse: "ask for the use", Unused: "unused tokens", Leave: "leave",
+	Unused: "unused tokens", Leave: "leave",
 }
 
 func (k Kind) String() string {
@@ -125,8 +116,6 @@ type Message struct {
 	Amount, Limit    float64 // Quota, AskTokens, Tokens, Unused; in Units
 	PerSecond, Burst float64 // AskTokens: the rate; in Units
 	Spent            float64 // AskTokens: used without the fleet; in Units
-
-	Busy bool // Use: a request is under way
 }
 
 // String returns the kind of a Message and the fields that are not zero. It has no secrets,
@@ -153,6 +142,5 @@ func (m Message) String() string {
 	field("per_second", m.PerSecond, m.PerSecond == 0)
 	field("burst", m.Burst, m.Burst == 0)
 	field("spent", m.Spent, m.Spent == 0)
-	field("busy", m.Busy, !m.Busy)
 	return b.String()
 }

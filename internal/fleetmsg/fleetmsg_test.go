@@ -50,7 +50,7 @@ func TestKindsHaveNames(t *testing.T) {
 		assert.Zero(t, known[k.String()], k)
 		known[k.String()] = k
 	}
-	for _, k := range []Kind{Meet, Hold, Quota, Failing, Working, AskTokens, Members, Down, Up, Tokens, Use, AskUse} {
+	for _, k := range []Kind{Meet, Hold, Quota, Failing, Working, AskTokens, Members, Down, Up, Tokens, Unused, Leave} {
 		assert.NotContains(t, k.String(), "kind ")
 	}
 }

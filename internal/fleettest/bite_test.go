@@ -28,7 +28,7 @@ type broken struct {
 	hear   func(fleetmsg.Message)
 }
 
-func (f *broken) Link() *fleetlink.Link { return fleettest.Link(f) }
+func (f *broken) Link() fleetlink.Fleet { return fleettest.Link(f).Link() }
 
 func (f *broken) Join(hear func(fleetmsg.Message)) error {
 	f.hear = hear

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -64,7 +65,7 @@ func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() Fleet)) {
 func testJoin(t *testing.T, newMember func() Fleet) {
 	f := newMember()
 	join(t, f)
-	if f.Link().Join(func(fleetmsg.Message) {}) == nil {
+	if member.BackendOf(f).Join(func(fleetmsg.Message) {}) == nil {
 		t.Error("a second Join returns no error")
 	}
 }
@@ -88,7 +89,7 @@ func checkState(t *testing.T, all []*witness, i int) {
 	t.Helper()
 	state := func() fleetlink.State {
 		s := all[i].link.State()
-		for start := time.Now(); !s.Connected || s.Members != len(all) || s.HeartbeatAge < 0; s = all[i].link.State() {
+		for start := time.Now(); !s.Connected || s.Members != len(all) || s.LastHeartbeat.IsZero(); s = all[i].link.State() {
 			if time.Since(start) > patience() {
 				t.Fatalf("member %d of %d says %+v", i, len(all), s)
 			}
@@ -105,7 +106,7 @@ func checkState(t *testing.T, all []*witness, i int) {
 }
 
 func testScope(t *testing.T, newMember func() Fleet) {
-	a, b := newMember().Link(), newMember().Link()
+	a, b := member.BackendOf(newMember()), member.BackendOf(newMember())
 	seen := map[uint64]string{}
 	for i := range 100 {
 		text := fmt.Sprint("Bearer ", i)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 )
 
 // patience is how long a test waits for something that should come soon. A machine under
@@ -28,11 +28,10 @@ func patience() time.Duration {
 type witness struct {
 	t     *testing.T
 	fleet Fleet
-	link  *fleetlink.Link
+	link  *member.Backend
 
 	mu    sync.Mutex // guards the fields below
 	heard []note
-	uses  float64
 	react func(fleetmsg.Message) // if not nil, it is called with what the witness hears
 
 	unanswered int // questions; belongs to the goroutine that asks
@@ -47,7 +46,7 @@ type note struct {
 // join makes a witness the member of a Fleet. It meets the host of the tests.
 func join(t *testing.T, f Fleet) *witness {
 	t.Helper()
-	w := &witness{t: t, fleet: f, link: f.Link()}
+	w := &witness{t: t, fleet: f, link: member.BackendOf(f)}
 	if err := w.link.Join(w.hear); err != nil {
 		t.Fatalf("Join: %v", err)
 	}
@@ -71,17 +70,10 @@ func crew(t *testing.T, n int, newMember func() Fleet) []*witness {
 }
 
 func (w *witness) hear(m fleetmsg.Message) {
-	if m.Kind != fleetmsg.AskUse && !answersMeet(m.Kind) && within("fleettest.(*witness).tell") {
+	if !answersMeet(m.Kind) && within("fleettest.(*witness).tell") {
 		w.t.Errorf("%v is heard within a call of Tell", m)
 	}
 	w.mu.Lock()
-	if m.Kind == fleetmsg.AskUse {
-		w.uses++ // it is always in use
-		uses := w.uses
-		w.mu.Unlock()
-		w.link.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: uses})
-		return
-	}
 	w.heard = append(w.heard, note{m, time.Now()})
 	react := w.react
 	w.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/mailbox"
+	"github.com/aplomb-go/aplomb/internal/member"
 )
 
 // maxHosts bounds what a Memory keeps. If it is full, it forgets the host whose last news is the
@@ -52,16 +53,16 @@ type Member struct {
 }
 
 // Link connects a Transport.
-func (m *Member) Link() *fleetlink.Link { return Link(m) }
+func (m *Member) Link() fleetlink.Fleet { return Link(m).Link() }
 
-// Link returns the Link of a fleet with these methods.
+// Link returns a backend with these methods, which is a transport.Fleet.
 func Link(f interface {
 	Join(hear func(fleetmsg.Message)) error
 	Tell(fleetmsg.Message)
 	Scope(text string) uint64
 	State() fleetlink.State
-}) *fleetlink.Link {
-	return &fleetlink.Link{Join: f.Join, Tell: f.Tell, Scope: f.Scope, State: f.State}
+}) *member.Backend {
+	return &member.Backend{Join: f.Join, Tell: f.Tell, Scope: f.Scope, State: f.State}
 }
 
 // Join makes a Transport the member.
@@ -121,9 +122,9 @@ func (m *Member) State() fleetlink.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.Contains(f.members, m) {
-		return fleetlink.State{Commands: m.told, HeartbeatAge: -1}
+		return fleetlink.State{Commands: m.told}
 	}
-	return fleetlink.State{Connected: true, Members: len(f.members), Commands: m.told, Dropped: m.lost}
+	return fleetlink.State{Connected: true, Members: len(f.members), LastHeartbeat: time.Now(), Commands: m.told, Dropped: m.lost}
 }
 
 // forget forgets the host whose last news is the oldest; the lock is held.

@@ -48,7 +48,7 @@ type crowd struct {
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "shared rate": sharedCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
 func newCrowd(t testing.TB, machine string, n int) *crowd {
@@ -188,29 +188,6 @@ func limiterCrowd(t testing.TB) *crowd {
 	}
 }
 
-// sharedCrowd is a rate whose tokens come from a fleet.
-func sharedCrowd(t testing.TB) *crowd {
-	r := rate.New(rate.Config{PerSecond: 10, Burst: 1})
-	r.Share(0, 10)
-	ask := func(now instant.Instant, waiting int) {
-		t.Helper()
-		_, ok := r.AskTokens(now, waiting, rate.AnswerTime, 0)
-		assert.True(t, ok, "nothing to ask at %v", now)
-	}
-	return &crowd{
-		step:  3 * sec,
-		enter: r.Enter,
-		leave: r.Leave,
-		events: []occurrence{
-			{"a fleet that grows", func(now instant.Instant) { r.Share(now, 11) }},
-			{"tokens for later", func(now instant.Instant) { ask(now, 1); r.Grant(now, 1, now+sec/2, sec, 0) }},
-			{"no tokens", func(now instant.Instant) { ask(now, 9); r.Grant(now, 0, 0, 0, now+sec) }},
-			{"tokens", func(now instant.Instant) { ask(now, 9); r.Grant(now, 3, now-sec/2, ms, 0) }},
-			{"a late answer", func(now instant.Instant) { r.Grant(now, 1, now, 0, 0) }},
-		},
-	}
-}
-
 func throttleCrowd(testing.TB) *crowd {
 	c := new(throttle.Throttle)
 	hold := func(wait time.Duration) func(instant.Instant) {
@@ -225,7 +202,6 @@ func throttleCrowd(testing.TB) *crowd {
 			{"a shorter hold", hold(sec)},
 			{"an answer", func(now instant.Instant) { c.Answered(now, 1, 0) }},
 			{"another scope", func(now instant.Instant) { c.Hold(now, 2, sec, exact, 0) }},
-			{"a hold of the fleet", func(now instant.Instant) { c.HoldForFleet(now, 1, 41*sec, exact, 0) }},
 			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
 		},
 	}
@@ -247,9 +223,6 @@ func pacingCrowd(t testing.TB) *crowd {
 			{"another scope", func(now instant.Instant) {
 				p.Note(now, 2, pacing.Pass{}, pacing.Named{Remaining: 0, Limit: 9, Reset: sec}, pacing.Config{})
 			}},
-			{"a quota of the fleet", func(now instant.Instant) {
-				p.NoteForFleet(now, 1, pacing.Named{Remaining: 0, Limit: 100, Reset: 61 * sec}, 4, pacing.Config{})
-			}},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}
@@ -257,7 +230,7 @@ func pacingCrowd(t testing.TB) *crowd {
 
 func rateCrowd(t testing.TB) *crowd {
 	conf := rate.Config{PerSecond: 0.5, Burst: 1}
-	r := rate.New(conf)
+	r := rate.New(conf, nil)
 	r.Take(0, 1)
 	return &crowd{
 		enter: r.Enter,

@@ -5,6 +5,7 @@ package host
 import (
 	"sync/atomic"
 
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
@@ -48,6 +49,7 @@ type State[R any] struct {
 type Machines struct {
 	Throttle throttle.Throttle
 	Line     line.Line
+	Fleet    fleetlink.Host // what the fleet says of the host; nil: there is none
 
 	limiter atomic.Pointer[concurrency.Limiter]
 	latency atomic.Pointer[latency.Latency]
@@ -64,8 +66,7 @@ func (s *State[R]) Quiet() bool {
 	if m == nil {
 		return true
 	}
-	n := m.news.Load()
-	return m.Throttle.Quiet() && (n == nil || n.Quiet())
+	return m.Throttle.Quiet() && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
@@ -77,13 +78,22 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	pools, pacing := m.pools.Load(), m.pacing.Load()
-	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet())
+	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet()) &&
+		(m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Failing reports whether the line of the host is not quiet.
 func (s *State[R]) Failing() bool {
 	m := s.machines.Load()
 	return m != nil && !m.Line.Quiet()
+}
+
+// Join makes the host's machines, unless there are some, and returns what a fleet says of the host.
+func (s *State[R]) Join(f fleetlink.Fleet) fleetlink.Host {
+	m := new(Machines)
+	m.Fleet = f.Host(s.name, &m.Line, m.Made)
+	s.machines.CompareAndSwap(nil, m)
+	return s.Machines().Fleet
 }
 
 // Machines returns the host's machines. The first call makes them.
@@ -126,7 +136,7 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 	if r := m.rate.Load(); r != nil {
 		return r
 	}
-	m.rate.CompareAndSwap(nil, rate.New(c))
+	m.rate.CompareAndSwap(nil, rate.New(c, m.Fleet))
 	return m.rate.Load()
 }
 

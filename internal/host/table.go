@@ -124,18 +124,6 @@ func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	return nil
 }
 
-// Lookup returns the state of a host by its name, or nil if there is none. It counts no
-// request.
-func (t *Table[R]) Lookup(name string) *State[R] {
-	scheme, rest, ok := strings.Cut(name, "://")
-	if !ok {
-		return nil
-	}
-	t.mu.Lock() // a reader without the lock may miss a host
-	defer t.mu.Unlock()
-	return t.find(Key{Scheme: scheme, Host: rest}, maphash.String(t.seed, rest))
-}
-
 // All calls f for each state of this moment. It holds no lock during f. Its time is linear in the
 // number of hosts, and with the most hosts nearly a millisecond without f.
 func (t *Table[R]) All(f func(*State[R])) {

@@ -13,7 +13,6 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -63,17 +62,11 @@ func (p *Permit) hearQuotas(r *Request, now instant.Instant, o *attempt.Outcome)
 	for _, q := range all {
 		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
 		machine.Note(now, r.scopeKey(), p.pass, named, r.Rule.Settings.Pacing)
-		r.tellQuota(q)
+	}
+	if f := r.State.Machines().Fleet; f != nil {
+		f.Named(now, r.scopeKey(), o.SentAt, all, o.Status() < 400)
 	}
 	r.noteQuotas(now, all, o.Status())
-	if r.Registry.Fleet == nil || o.Status() >= 400 || !machine.Listens(now) {
-		return
-	}
-	units := make([]string, len(all))
-	for i := range all {
-		units[i] = all[i].Unit
-	}
-	machine.Unnamed(now, r.scopeKey(), p.pass.Mark, units...)
 }
 
 // headersRetryAfter returns the wait that the headers alone name. The rule's RetryAfter must not
@@ -167,18 +160,23 @@ func (p *Permit) noteWait(r *Request, o *attempt.Outcome, again, told bool, retr
 	case TellsToWait(o.Status()):
 		// Even if it is final, it does not show that the host takes more.
 	case o.Err == nil && !again && !r.State.Quiet():
-		r.State.Machines().Throttle.Answered(r.Registry.Now(), r.scopeKey(), o.SentAt)
+		m, now := r.State.Machines(), r.Registry.Now()
+		m.Throttle.Answered(now, r.scopeKey(), o.SentAt)
+		if m.Fleet != nil {
+			m.Fleet.Answered(now, r.scopeKey(), o.SentAt)
+		}
 	}
 	return u
 }
 
 // holdScope holds the scope.
 func (r *Request) holdScope(status int, wait time.Duration, u float64) {
-	open := r.State.Machines().Throttle.Hold(r.Registry.Now(), r.scopeKey(), wait, r.Registry.throttle(r.Rule, wait), u)
-	if r.Registry.Fleet != nil {
-		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: r.State.Name(), Scope: r.scopeKey(), Status: status, Wait: wait})
+	m, now := r.State.Machines(), r.Registry.Now()
+	open := m.Throttle.Hold(now, r.scopeKey(), wait, r.Rule.Settings.Throttle, u)
+	if m.Fleet != nil {
+		m.Fleet.Held(now, r.scopeKey(), status, wait)
 	}
-	if now := r.Registry.Now(); open > now {
+	if open > now {
 		conditions{r}.begin(news.Change{Key: news.Key{Condition: news.Held, Scope: r.scopeKey()}, Cause: news.Cause{Status: status}, Since: now, Until: open})
 	}
 }
@@ -298,17 +296,17 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 	}
 	c.reviewDown(m)
 	p.reviewWaits(c, m)
+	now := r.Registry.Now()
+	if m.Fleet != nil {
+		for _, v := range m.Fleet.Heard(now) {
+			c.begin(v)
+		}
+	}
 	n := m.NewsMade()
 	if n.Quiet() {
 		return
 	}
 	n.TellRest()
-	now := r.Registry.Now()
-	for _, v := range n.Heard() {
-		if now < v.Until {
-			c.begin(v)
-		}
-	}
 	if !r.Rule.QuotaPacing {
 		c.end(news.Key{Condition: news.LowQuota, Scope: r.scopeKey()}) // an Update turned the pacing off
 	}
@@ -329,7 +327,7 @@ func (p *Permit) review(r *Request, o *attempt.Outcome) {
 func (c conditions) isOver(m *host.Machines, now instant.Instant, v news.Change) bool {
 	switch v.Condition {
 	case news.Held:
-		return m.Throttle.Held(now, v.Scope) == 0
+		return m.Throttle.Held(now, v.Scope) == 0 && (!v.Fleet || now >= v.Until)
 	case news.NoRetries:
 		return m.Line.State().Waiting == 0
 	case news.Down:

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -78,11 +76,10 @@ func (r *Request) LineScope(status int) uint64 {
 // lineConfig returns the settings of the line. In a fleet each member has its part of the budget.
 func (r *Request) lineConfig() line.Config {
 	rule := r.State.Resolved.Load() // an Update may have changed it since
-	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Members: 1}
+	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Probers: 1}
 	c.Budget.Requests = r.State.Requests()
-	if r.Registry.Fleet != nil {
-		c.Members = r.Registry.members()
-		c.Budget = c.Budget.ForMember(c.Members)
+	if f := r.State.Machines().Fleet; f != nil {
+		c = f.Divide(c)
 	}
 	return c
 }
@@ -96,8 +93,8 @@ func (r *Request) succeeded(v line.Success) {
 		return
 	}
 	v.Scopes = [...]uint64{r.LineScope(http.StatusOK), r.LineScope(http.StatusTooManyRequests)}
-	if m.Line.Succeeded(r.Registry.Now(), v) && r.Registry.Fleet != nil {
-		r.Registry.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: r.State.Name()})
+	if now := r.Registry.Now(); m.Line.Succeeded(now, v) && m.Fleet != nil {
+		m.Fleet.Changed(now, m.Line.State())
 	}
 }
 
@@ -111,24 +108,11 @@ func (p *Permit) tellLine(r *Request, o *attempt.Outcome, retryAfter time.Durati
 	case p.failed || told:
 		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
 			Told: !p.failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
-		r.tellFailing()
+		if m.Fleet != nil {
+			m.Fleet.Changed(r.Registry.Now(), m.Line.State())
+		}
 	case done && o.Err == nil && !(retryAfter > 0 && TellsToWait(o.Status())):
 		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
-	}
-}
-
-// tellFailing tells the fleet that the host is down.
-func (r *Request) tellFailing() {
-	if r.Registry.Fleet == nil {
-		return
-	}
-	m, now := fleetmsg.Message{Kind: fleetmsg.Failing, Host: r.State.Name()}, r.Registry.Now()
-	r.State.Machines().Line.Hear(func(o *outage.Outage) {
-		n, since := o.Report(now)
-		m.Failures, m.Wait = n, now.Sub(since)
-	})
-	if m.Failures > 0 {
-		r.Registry.Fleet.Tell(m)
 	}
 }
 

@@ -63,6 +63,7 @@ const (
 	LimitRate        = "rate_limit"
 	LimitLine        = "retry_budget"
 	LimitCircuit     = "circuit_open" // the host is down
+	limitFleet       = "fleet"        // what other members were told
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
@@ -106,28 +107,29 @@ func (p *Permit) awaitServer(r *Request) *Rejection {
 	if p.refusals = 0; !r.mayBeHeld() {
 		return nil
 	}
-	before := p.Queued.Throttle
 	_, _, no := p.wait(r, LimitThrottle, &p.Queued.Throttle)
-	r.held += p.Queued.Throttle - before
 	return no
 }
 
-// awaitRule waits for the limits that the rule turns on: a share of the server's
+// awaitRule waits for the word of others, and for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the limiter.
 func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
-	m := r.State.Machines()
-	if r.Rule.QuotaPacing {
-		p.pass = pacing.Pass{}
-		if !m.Pacing().Quiet() {
-			if _, waited, no = p.wait(r, LimitPacing, &p.Queued.Pacing); no != nil {
-				return waited, no
-			}
+	var more bool
+	p.pass = pacing.Pass{}
+	if r.mayWait(limitFleet) {
+		if _, waited, no = p.wait(r, limitFleet, &p.Queued.Throttle); no != nil {
+			return waited, no
 		}
 	}
-	var more bool
+	if r.mayWait(LimitPacing) {
+		_, more, no = p.wait(r, LimitPacing, &p.Queued.Pacing)
+		if waited = waited || more; no != nil {
+			return waited, no
+		}
+	}
 	switch {
 	case r.Rule.Concurrency:
-		more, no = p.awaitSlot(r, m.Concurrency())
+		more, no = p.awaitSlot(r, r.State.Machines().Concurrency())
 	case r.Rule.RateLimit:
 		more, no = p.awaitRate(r)
 	}
@@ -169,11 +171,10 @@ func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
 // the permit. A share of a quota is lost then, and nothing else is taken.
 func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
 	m := r.State.Machines()
-	if r.mayBeHeld() && !p.ask(r, LimitThrottle, now) {
-		return false
-	}
-	if r.Rule.QuotaPacing && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now) {
-		return false
+	for _, limit := range [...]string{LimitThrottle, limitFleet, LimitPacing} {
+		if r.mayWait(limit) && !p.ask(r, limit, now) {
+			return false
+		}
 	}
 	switch {
 	case r.Rule.Concurrency:
@@ -193,6 +194,17 @@ func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
 		r.Rule.QuotaPacing && len(field.Quotas(o.Resp.Header)) > 0
 }
 
+// mayWait reports whether the server, or the word of others, may make the request wait at a limit.
+func (r *Request) mayWait(limit string) bool {
+	switch m := r.State.Machines(); limit {
+	case limitFleet:
+		return m.Fleet != nil && !m.Fleet.Quiet()
+	case LimitPacing:
+		return r.Rule.QuotaPacing && !m.Pacing().Quiet()
+	}
+	return r.mayBeHeld()
+}
+
 // isHeldAgain reports whether the server asked for a wait since the throttle let the request go, which
 // is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *Request) bool {
@@ -200,7 +212,7 @@ func (p *Permit) isHeldAgain(r *Request) bool {
 	if r.mayBeHeld() && m.Throttle.HeldSince(now, r.scopeKey(), p.refusals) {
 		return true
 	}
-	return r.Rule.QuotaPacing && p.pass == (pacing.Pass{}) && !m.Pacing().Quiet() && !p.ask(r, LimitPacing, now)
+	return p.pass == (pacing.Pass{}) && r.mayWait(LimitPacing) && !p.ask(r, LimitPacing, now)
 }
 
 // Start notes that an attempt goes now. It uses up the retry of the budget, and

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,14 +21,13 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -42,6 +40,7 @@ type site struct {
 	last     news.Change
 	state    []news.Change // that the log was told
 	sent     []fleetmsg.Message
+	hear     func(fleetmsg.Message)
 }
 
 func (s *site) Tells(c news.Change) func() {
@@ -56,7 +55,11 @@ func (s *site) tell(m fleetmsg.Message)            { s.sent = append(s.sent, m) 
 func (s *site) scope(text string) uint64           { return uint64(len(text)) }
 
 // join makes the site the fleet of its host.
-func (s *site) join() { s.registry.Fleet = &fleetlink.Link{Tell: s.tell, Scope: s.scope} }
+func (s *site) join() {
+	joins := func(hear func(fleetmsg.Message)) error { s.hear = hear; return nil }
+	s.registry.Fleet = (&member.Backend{Join: joins, Tell: s.tell, Scope: s.scope}).Link()
+	_ = s.registry.Fleet.Join(s.registry.Clock)
+}
 
 func newSite(t *testing.T, rule policy.Rule) *site {
 	t.Helper()
@@ -293,7 +296,7 @@ func TestDone(t *testing.T) {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
 				p.Headers(r, &o)
-				early := s.registry.Hosts.Lookup("http://h.test").Quiet()
+				early := r.State.Quiet()
 				assert.Equal(t, peeks && row.held && TellsToWait(row.code), !early, name)
 				if proxy, ok := row.err.(*ProxyAnswer); ok {
 					assert.Equal(t, proxy.Resp.Status, proxy.Error())
@@ -400,8 +403,9 @@ func TestLine(t *testing.T) {
 		assert.Zero(t, r.State.Machines().Line.State().Waiting, "all have left")
 
 		alone := s.request(t, 0).lineConfig().Budget.PerSecond
+		s = newSite(t, s.request(t, 0).Rule.Policy)
 		s.join()
-		s.registry.Size.Store(2)
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: 2})
 		assert.Equal(t, []float64{0.1, 0.05}, []float64{alone, s.request(t, 0).lineConfig().Budget.PerSecond}, "a member's part")
 	})
 }
@@ -441,16 +445,12 @@ func TestRequest(t *testing.T) {
 		assert.ErrorIs(t, r.Sleep(time.Hour, nil), attempt.ErrRequestCanceled)
 		defer s.request(t, 0).ObeyCancel()()
 
+		s = newSite(t, r.Rule.Policy)
 		s.join()
-		assert.Equal(t, 1, s.registry.members(), "the size is not known")
 		own := s.request(t, 0)
 		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
 		own.Req.Header.Set("Authorization", "x")
 		assert.NotZero(t, (&Request{Req: own.Req, Registry: own.Registry, Rule: new(rules.Resolved)}).scopeKey(), "credentials")
-		now := s.registry.Now()
-		assert.Equal(t, time.Second, s.registry.answerTime(now, 0), "the first question")
-		assert.Equal(t, 300*time.Millisecond, s.registry.answerTime(now, now.Add(400*time.Millisecond)), "three quarters of its time")
-		assert.Equal(t, rate.AnswerTime, s.registry.answerTime(now.Add(rate.FirstTime-rate.AnswerTime), 0), "nobody has ever answered")
 		own.latest = 7
 		assert.EqualValues(t, 7, own.sendAtLatest())
 		own.latest = 0
@@ -468,7 +468,7 @@ func TestRequest(t *testing.T) {
 		assert.Equal(t, []any{fleetmsg.AskTokens, "cost", 0.25, 1.0, 1.0}, []any{s.sent[0].Kind, s.sent[0].Unit, s.sent[0].PerSecond, s.sent[0].Burst, s.sent[0].Amount})
 		for _, unit := range []string{"", "cost"} {
 			assert.False(t, went)
-			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
+			s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
 			synctest.Wait()
 		}
 		assert.True(t, went, "with tokens of its own unit")
@@ -478,74 +478,6 @@ func TestRequest(t *testing.T) {
 
 func change(k news.Condition, over bool, status int) string {
 	return fmt.Sprint(k, over, status, " false")
-}
-
-type machines struct {
-	*host.Machines
-	site *site
-	rule *rules.Resolved
-	now  instant.Instant
-}
-
-// What a fleet says, and what is told the fleet.
-func TestHear(t *testing.T) {
-	const name = "http://h.test"
-	for _, row := range []struct {
-		name  string
-		rule  policy.Rule
-		known bool
-		m     fleetmsg.Message
-		sent  fleetmsg.Kind // 0: nothing
-		check func(*machines) bool
-	}{
-		{"hold", holding, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Throttle.Held(h.now, 0) > 0 }},
-		{"hold without a throttle", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Hold, Wait: time.Second}, 0, func(h *machines) bool { return h.Throttle.Quiet() }},
-		{"quota", paced, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute, Members: 2}, 0, func(h *machines) bool { return !h.Pacing().Quiet() }},
-		{"quota without pacing", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.Quota, Amount: 5, Limit: 100, Wait: time.Minute}, 0, func(h *machines) bool { return h.PacingMade() == nil }},
-		{"unknown host", limited, false, fleetmsg.Message{Kind: fleetmsg.Down, Wait: time.Minute}, 0, nil},
-		{"use", policy.Rule{}, true, fleetmsg.Message{Kind: fleetmsg.AskUse}, fleetmsg.Use, func(h *machines) bool {
-			h.site.registry.Hosts.Lookup(name).Release()
-			h.site.registry.Hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: name})
-			busy, idle := h.site.sent[0], h.site.sent[1]
-			h.site.sent = h.site.sent[:1]
-			return busy.Busy && !idle.Busy && busy.Amount == 1
-		}},
-		{"members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool { return h.site.registry.members() == 7 }},
-		{"no part of the slots", policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 7}, 0, func(h *machines) bool {
-			for range 2 {
-				assert.True(t, new(Permit).TryAcquire(h.site.request(t, 0), h.now))
-			}
-			return !new(Permit).TryAcquire(h.site.request(t, 0), h.now)
-		}},
-		{"no members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members}, 0, func(h *machines) bool { return h.site.registry.Size.Load() == 1 }},
-		{"too many members", policy.Rule{}, false, fleetmsg.Message{Kind: fleetmsg.Members, Members: 1 << 30}, 0, func(h *machines) bool { return h.site.registry.members() == 1<<24 }},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, row.rule)
-			s.join()
-			h := &machines{site: s}
-			if row.known || row.check != nil {
-				r := s.request(t, 0)
-				h.Machines, h.rule = r.State.Machines(), r.Rule
-			}
-			s.sent = nil
-			row.m.Host = name
-			s.registry.Hear(row.m)
-			if h.now = s.registry.Now(); row.check != nil {
-				assert.True(t, row.check(h), row.name)
-			}
-			var kinds []fleetmsg.Kind
-			for _, m := range s.sent {
-				kinds = append(kinds, m.Kind)
-				assert.Equal(t, name, m.Host)
-			}
-			if row.sent != 0 {
-				assert.Equal(t, []fleetmsg.Kind{row.sent}, kinds, row.name)
-			} else {
-				assert.Empty(t, kinds, row.name)
-			}
-		})
-	}
 }
 
 // removed plays that an Update removes the rate for which requests wait. All of them go when the next request begins.
@@ -624,30 +556,6 @@ func TestTold(t *testing.T) {
 		s.ends(t, 200, classify.Final)
 		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told[2:], "an Update turned the pacing off")
 	})
-	in(t, "quota of the fleet", paced, func(t *testing.T, s *site) {
-		pacing := s.request(t, 0).State.Machines().Pacing()
-		for _, row := range []struct {
-			code   int
-			header []string
-			known  bool
-		}{{400, nil, true}, {200, []string{"Ratelimit: " + quota(99, 100)}, true}, {200, nil, false}} {
-			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "http://h.test", Amount: 5, Limit: 100, Wait: time.Minute})
-			r, p := s.request(t, 0), new(Permit)
-			require.Nil(t, p.Acquire(r, 0))
-			p.Headers(r, &attempt.Outcome{Resp: answer(row.code, row.header...)})
-			assert.Equal(t, row.known, !pacing.Quiet(), row)
-			time.Sleep(5 * time.Minute)
-			new(Permit).Acquire(r, 0) // drops what is over
-		}
-		assert.Equal(t, fmt.Sprint(news.LowQuota, " false 0 true"), s.told[0])
-		known := len(s.told)
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "http://h.test", Amount: 90, Limit: 100, Wait: time.Minute})
-		new(Permit).review(s.request(t, 0), nil)
-		assert.Len(t, s.told, known, "much is left")
-		for amount, want := range map[float64]int64{-2: 0, 0.9: 0, 1.9: 1, 1e300: 1 << 53, math.NaN(): 0} {
-			assert.Equal(t, want, wholeUnits(amount), amount)
-		}
-	})
 	in(t, "wait in the body", policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {
 		if o.Response.Body == http.NoBody {
 			return 4 * time.Second, true
@@ -699,20 +607,19 @@ func TestTold(t *testing.T) {
 		}
 	})
 	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
-		s.registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"}) // its rule is not known yet
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
+		s.request(t, 0)
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.told)
 		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
 		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 500, Scope: 2})
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 500, Scope: 2})
 		new(Permit).review(s.request(t, 0), nil)
 		assert.NotContains(t, fmt.Sprint(s.told), "500", "it holds nothing")
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
 		s.update(t, policy.Rule{})
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
 		r := s.request(t, 0)
-		assert.Zero(t, r.State.Machines().Throttle.Held(s.registry.Now(), 1), "an Update turned holds off")
-		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "nor do those before it hold")
+		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "an Update turned holds off")
 	})
 	for name, row := range map[string]struct {
 		rule policy.Rule
@@ -809,12 +716,12 @@ func TestTold(t *testing.T) {
 		var went atomic.Int32
 		go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
 		time.Sleep(time.Millisecond)
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Wait: 50 * time.Millisecond})
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Wait: 50 * time.Millisecond})
 		time.Sleep(64 * time.Millisecond)
 		synctest.Wait()
 		assert.Zero(t, went.Load(), "permits")
 		assert.Equal(t, []any{3, fleetmsg.AskTokens}, []any{len(s.sent), s.sent[2].Kind}, "it asks again, although it waits in the queue of the limiter")
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
+		s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
 		synctest.Wait()
 		assert.EqualValues(t, 1, went.Load(), "permits")
 	})
@@ -834,7 +741,6 @@ func TestTold(t *testing.T) {
 	in(t, "a rate that is removed, without a limiter", rated, removed)
 	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
 		s.request(t, 0)
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave}) // it has no tokens
 		m := s.request(t, 0).State.Machines()
 		for range 7 {
 			m.News().TakeLine(s.registry.Now())
@@ -856,23 +762,5 @@ func TestTold(t *testing.T) {
 		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
 		new(Permit).review(s.request(t, 0), nil)
 		assert.True(t, told, "by the next request")
-	})
-	in(t, "tokens that nobody uses", rated, func(t *testing.T, s *site) {
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
-		r := s.request(t, 0)
-		ctx, cancel := context.WithCancel(r.Ctx)
-		r.Ctx = ctx
-		go new(Permit).Acquire(r, 0)
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
-		s.sent = nil
-		for range 2 {
-			s.registry.Hear(fleetmsg.Message{Kind: fleetmsg.Leave})
-		}
-		require.Len(t, s.sent, 1, "messages")
-		m := s.sent[0]
-		assert.Equal(t, []any{fleetmsg.Unused, 0.25, 1.0, 1.0}, []any{m.Kind, m.PerSecond, m.Burst, m.Amount})
 	})
 }

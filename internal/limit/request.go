@@ -12,10 +12,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -28,9 +26,7 @@ type Registry struct {
 	instant.Clock // of the limits
 	Hosts         *host.Table[rules.Resolved]
 	Rules         atomic.Pointer[rules.Ruleset]
-	Fleet         *fleetlink.Link // nil: none
-	Size          atomic.Int32    // of the fleet; 0 counts as 1
-	asked         atomic.Int64    // when the fleet was asked for tokens first; 0: it was not
+	Fleet         fleetlink.Fleet // nil: none
 	Watched       bool            // somebody is told about the state of the hosts
 	Seed          maphash.Seed    // for the hashes of credentials
 }
@@ -49,39 +45,17 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 		return r
 	}
 	r, _ := set.ForHost(s.Key())
+	if g.Fleet != nil {
+		s.Join(g.Fleet).Obey(&r.Policy)
+	}
 	if r.RateLimit {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
-		m := s.Machines()
-		limit := m.Rate(r.Settings.Rate)
-		limit.Set(g.Now(), r.Settings.Rate)
-		if g.Fleet != nil {
-			limit.Share(g.Now(), g.members())
-		}
-	}
-	if g.Fleet != nil && r.ObeysMore(s.Resolved.Load()) {
-		// A Fleet may answer at once. So no request goes before it, and that includes one that
-		// comes meanwhile and asks as well.
-		g.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
+		s.Machines().Rate(r.Settings.Rate).Set(g.Now(), r.Settings.Rate)
 	}
 	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
 		s.Machines().WakeFirst()
 	}
 	return r
-}
-
-// answerTime returns how long a request waits for the fleet's answer if it has to go by a time, and
-// as long as it likes if the time is 0. A request that waits asks again and again.
-func (g *Registry) answerTime(now, by instant.Instant) time.Duration {
-	g.asked.CompareAndSwap(0, int64(now))
-	asked := instant.Instant(g.asked.Load())
-	wait := asked.Add(rate.MetTime).Sub(now)
-	if g.Size.Load() == 0 && now >= asked.Add(rate.FirstTime-rate.AnswerTime) {
-		wait = 0
-	}
-	if by != 0 {
-		wait = min(wait, by.Sub(now)*3/4)
-	}
-	return max(wait, rate.AnswerTime)
 }
 
 // A Request goes to a host under a rule. Once attempts go, only its price and its
@@ -178,7 +152,7 @@ func (r *Request) scopeKey() uint64 {
 		own := r.Rule.Policy.ThrottleKey
 		switch {
 		case r.Registry.Fleet != nil:
-			r.scope = r.fleetScope()
+			r.scope = r.Registry.Fleet.Scope(r.Req, own)
 		case own != nil:
 			r.scope = maphash.String(r.Registry.Seed, own(r.Req))
 		default:

@@ -20,6 +20,8 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 	case LimitThrottle:
 		p.refusals = m.Throttle.Refusals()
 		a = m.Throttle.Enter(now, r.scopeKey(), w)
+	case limitFleet:
+		a = m.Fleet.Enter(now, r.scopeKey(), w)
 	case LimitLine:
 		conf := r.lineConfig()
 		a = m.Line.Enter(now, p.place, w, &conf)
@@ -49,6 +51,8 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 	switch limit {
 	case LimitThrottle:
 		m.Throttle.Leave(w)
+	case limitFleet:
+		m.Fleet.Leave(r.scopeKey(), w)
 	case LimitLine:
 		m.Line.Leave(p.place, w)
 	case LimitPacing:
@@ -63,7 +67,7 @@ func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
 // earlyWaiter returns the waiter that a limit has to see at its first question, or nil if a request
 // that need not wait needs none. A hold sees each waiter from the first question on.
 func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
-	if limit == LimitThrottle || r.cost(limit) > 1 {
+	if limit == LimitThrottle || limit == limitFleet || r.cost(limit) > 1 {
 		return p.newWaiter(r, limit)
 	}
 	return nil
@@ -72,7 +76,7 @@ func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
 // cost returns the cost of the request for a limit. A rate takes a full bucket at most.
 func (r *Request) cost(limit string) int {
 	switch {
-	case limit == LimitPacing:
+	case limit == LimitPacing, limit == limitFleet:
 		return r.askCost()
 	case r.Rule.RateLimit:
 		return min(r.askCost(), r.Rule.Settings.Rate.Bucket())
@@ -115,6 +119,9 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 			rated = r.rateTime(limit, now) - rated
 			p.Queued.Rate += rated
 			*sum += now.Sub(since) - rated
+			if sum == &p.Queued.Throttle {
+				r.held += now.Sub(since)
+			}
 		}
 		if w != nil {
 			p.leave(r, limit, w)
@@ -127,9 +134,8 @@ func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Ans
 	}
 	for ; ; now = r.Registry.Now() {
 		a = p.enter(r, limit, now, w)
-		if r.Registry.Fleet != nil && (a.Verb != queue.Go || r.Rule.RateLimit) {
-			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Concurrency)
-			r.askFleet(now, short)
+		if f := r.State.Machines().Fleet; f != nil && r.Rule.RateLimit {
+			f.Ask(now, r.sendAtLatest(), a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Concurrency))
 		}
 		switch {
 		case a.Verb == queue.Go:
@@ -165,6 +171,8 @@ func (no *Rejection) name(limit string, a *queue.Answer) {
 	case no == nil:
 	case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
 		no.Limit = LimitRate
+	case limit == limitFleet:
+		no.Limit = LimitThrottle
 	default:
 		no.Limit = limit
 	}

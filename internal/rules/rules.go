@@ -236,13 +236,6 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.
 	return faults
 }
 
-// ObeysMore reports whether something that a fleet knows matters with the rule, and did
-// not matter with the old rule. The old rule is nil for the first request to a host.
-func (r *Resolved) ObeysMore(old *Resolved) bool {
-	on := func(r *Resolved) bool { return r.Policy.ShareRetryAfter == policy.On }
-	return old == nil || on(r) && !on(old) || r.QuotaPacing && !old.QuotaPacing
-}
-
 // FailsFast reports whether requests fail while the host is down.
 func (r *Resolved) FailsFast() bool {
 	return r.Breaker && r.Policy.CircuitBreaker.FailFast == policy.On
@@ -440,12 +433,3 @@ func (p pattern) compare(q pattern) int {
 // a deadline nor an AttemptTimeout. Without the retry the caller would know of the failure by then, so it
 // must not wait for ever for a server that accepts a request and does not answer.
 const LaterTimeout = 2 * time.Minute
-
-// RateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
-// no tokens with members whose rules have none.
-func (r *Resolved) RateUnit() string {
-	if r.Policy.Cost != nil {
-		return "cost"
-	}
-	return ""
-}

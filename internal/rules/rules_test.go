@@ -708,18 +708,13 @@ func TestResolved(t *testing.T) {
 	assert.Equal(t, 2*time.Minute, r.Later.After)
 	assert.Equal(t, budget.Config{Ratio: -1, PerSecond: -1}.Complete(), r.Settings.Budget)
 	assert.Equal(t, budget.Config{Ratio: 0.5, PerSecond: 7}, resolve(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: 7}}).Settings.Budget)
-	assert.Equal(t, "", r.RateUnit())
-	assert.Equal(t, "cost", resolve(t, policy.Rule{Cost: func(*http.Request) int { return 1 }}).RateUnit())
 
 	for most, want := range map[time.Duration]time.Duration{policy.Off: time.Hour, 7 * time.Second: 7 * time.Second} {
 		s := resolve(t, policy.Rule{MaxRetryAfter: most}).Settings
 		assert.Equal(t, []time.Duration{want, want}, []time.Duration{s.Throttle.Max, s.Pacing.MaxWait}, most)
 	}
 
-	all, limiter := resolve(t, policy.Rule{ShareRetryAfter: policy.On, QuotaPacing: policy.On}), resolve(t, policy.Rule{Concurrency: policy.Concurrency{Max: 1}})
-	assert.Equal(t, 2*time.Minute, limiter.Later.After)
-	assert.True(t, r.ObeysMore(nil) && all.ObeysMore(r) && all.ObeysMore(limiter) && resolve(t, policy.Rule{QuotaPacing: policy.On}).ObeysMore(r))
-	assert.False(t, r.ObeysMore(all) || r.ObeysMore(r) || all.ObeysMore(all) || limiter.ObeysMore(r))
+	assert.Equal(t, 2*time.Minute, resolve(t, policy.Rule{Concurrency: policy.Concurrency{Max: 1}}).Later.After)
 }
 
 func resolve(t *testing.T, rule policy.Rule) *rules.Resolved {

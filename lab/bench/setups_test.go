@@ -31,6 +31,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -295,6 +296,6 @@ func (s *seat) tell(m fleetmsg.Message) {
 	}
 }
 
-func (s *seat) link() *fleetlink.Link {
-	return &fleetlink.Link{Join: s.join, Tell: s.tell, Scope: func(string) uint64 { return 0 }, State: func() fleetlink.State { return fleetlink.State{} }}
+func (s *seat) link() *member.Backend {
+	return &member.Backend{Join: s.join, Tell: s.tell, Scope: func(string) uint64 { return 0 }, State: func() fleetlink.State { return fleetlink.State{} }}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/lab/internal/dice"
 )
 
@@ -38,8 +39,8 @@ type said struct {
 	fleetmsg.Message
 }
 
-func (l *link) link() *fleetlink.Link {
-	return &fleetlink.Link{Join: l.meet, Tell: l.tell, Scope: l.scope, State: func() fleetlink.State { return fleetlink.State{} }}
+func (l *link) link() *member.Backend {
+	return &member.Backend{Join: l.meet, Tell: l.tell, Scope: l.scope, State: func() fleetlink.State { return fleetlink.State{} }}
 }
 
 // meet makes the member known to the backend.
@@ -120,7 +121,7 @@ func (l *link) tell(m fleetmsg.Message) {
 		backend.Tell(m)
 		return
 	}
-	if m.Kind == fleetmsg.Use || !l.process.alive(l.world.now()) {
+	if !l.process.alive(l.world.now()) {
 		return
 	}
 	l.note(m, false)

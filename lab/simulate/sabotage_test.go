@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -405,7 +405,7 @@ var sabotage = []defect{
 
 // A broken is the Fleet of a member with a deliberate defect. A nil func breaks nothing.
 type broken struct {
-	fleet *fleetlink.Link
+	fleet *member.Backend
 	tell  func(fleetmsg.Message) bool  // false: it is lost
 	heard func(*fleetmsg.Message) bool // the same
 
@@ -445,8 +445,8 @@ func inFleet(breaks func(f *broken, c transport.Config, next Client) rt) maker {
 		if c.Fleet == nil {
 			return aTransport(p, c)
 		}
-		f := &broken{fleet: c.Fleet.Link()}
-		c.Fleet = &fleetlink.Link{Join: f.join, Tell: f.says, Scope: f.fleet.Scope, State: f.fleet.State}
+		f := &broken{fleet: member.BackendOf(c.Fleet)}
+		c.Fleet = &member.Backend{Join: f.join, Tell: f.says, Scope: f.fleet.Scope, State: f.fleet.State}
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, roundTrip: breaks(f, c, next)}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleet"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 )
@@ -196,7 +197,7 @@ func clientsOf(o order) (*campaign, *fleet.Fleet, error) {
 	}
 	f, err := join(o.Redis, st.Key)
 	if err == nil {
-		c.fleet = &partOf{fleet: f.Link(), shares: shares}
+		c.fleet = &partOf{fleet: member.BackendOf(f), shares: shares}
 	}
 	return c, f, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleet"
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
@@ -41,13 +42,13 @@ func (b *backend) stop() {
 
 // A partOf is a Fleet that shares only some of what members tell each other.
 type partOf struct {
-	fleet  *fleetlink.Link
+	fleet  *member.Backend
 	shares model.Fleet
 }
 
 // Link connects a Transport.
-func (p *partOf) Link() *fleetlink.Link {
-	return &fleetlink.Link{Join: p.join, Tell: p.tell, Scope: p.fleet.Scope, State: p.fleet.State}
+func (p *partOf) Link() fleetlink.Fleet {
+	return (&member.Backend{Join: p.join, Tell: p.tell, Scope: p.fleet.Scope, State: p.fleet.State}).Link()
 }
 
 func (p *partOf) join(hear func(fleetmsg.Message)) error {

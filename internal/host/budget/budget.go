@@ -44,15 +44,6 @@ func (c Config) Complete() Config {
 	return c
 }
 
-// ForMember returns the part of a complete config that falls to each of so many members. A member keeps
-// what its own requests earn. The members share what time earns.
-func (c Config) ForMember(members int) Config {
-	if c.PerSecond > 0 {
-		c.PerSecond /= float64(max(members, 1))
-	}
-	return c
-}
-
 // Off reports whether nothing limits retries.
 func (c *Config) Off() bool { return c.Ratio < 0 && c.PerSecond < 0 }
 

@@ -28,9 +28,6 @@ func TestFigures(t *testing.T) {
 	assert.Equal(t, Config{Ratio: 0.5, PerSecond: 7}, Config{Ratio: 0.5, PerSecond: 7}.Complete())
 	assert.True(t, off.Off())
 	assert.False(t, (&Config{Ratio: -1, PerSecond: 1}).Off() || (&Config{Ratio: 1, PerSecond: -1}).Off() || (&Config{Ratio: -1}).Off() || (&Config{PerSecond: -1}).Off())
-	assert.Equal(t, Config{Ratio: 0.2, PerSecond: 0.3}, Config{}.Complete().ForMember(10))
-	assert.Equal(t, Config{Ratio: 0.2, PerSecond: 3}, Config{}.Complete().ForMember(0))
-	assert.Equal(t, off, off.ForMember(10))
 }
 
 // takes takes as many of n retries as there are.

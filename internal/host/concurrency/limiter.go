@@ -163,19 +163,6 @@ func (g *Limiter) RateTime(now instant.Instant) time.Duration {
 	return g.front.rateTime(now)
 }
 
-// Wants returns how many tokens of the rate the waiters can use now. Tokens of a fleet
-// that wait with them for a slot would be lost to the other members.
-func (g *Limiter) Wants() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	waiters := g.queue.Len()
-	if waiters == 0 {
-		return 0
-	}
-	room := max(1, g.max-g.used)
-	return max(g.queue.First().Costs(), int(int64(g.queue.Cost())*int64(min(room, waiters))/int64(waiters)))
-}
-
 // State returns a snapshot.
 func (g *Limiter) State() State {
 	g.mu.Lock()

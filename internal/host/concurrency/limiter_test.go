@@ -59,7 +59,7 @@ func TestLeaveHandsTheTurnOn(t *testing.T) {
 func TestWaitsForTheRate(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 9)
-	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1})
+	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
 	slow.Take(0, 1)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow
@@ -68,7 +68,6 @@ func TestWaitsForTheRate(t *testing.T) {
 	assert.True(t, a.woken())
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Room: true, NoToken: true, Until: 2 * sec}, b.enter(0))
 	assert.Equal(t, State{Limit: 10, InFlight: 9, ForRate: 2}, g.State())
-	assert.Equal(t, 1, g.Wants(), "there is one slot")
 	g.End(&in[0].slot)
 	assert.False(t, a.woken(), "a slot is no news for a request that waits for its token")
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Room: true, NoToken: true}, b.enter(sec), "a is first still")
@@ -88,7 +87,7 @@ func TestWaitsForTheRate(t *testing.T) {
 	assert.EqualValues(t, 3*sec, g.RateTime(5*sec), "waited for the rate")
 
 	g = Limiter{}
-	slow = rate.New(rate.Config{PerSecond: 1, Burst: 2})
+	slow = rate.New(rate.Config{PerSecond: 1, Burst: 2}, nil)
 	slow.Take(0, 2)
 	a, b = visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow
@@ -100,7 +99,7 @@ func TestWaitsForTheRate(t *testing.T) {
 
 // The time in which somebody waits for the rate ends with who waits.
 func TestRateTime(t *testing.T) {
-	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1})
+	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
 	for name, ends := range map[string]func(g *Limiter, a *visitor){
 		"it leaves": func(g *Limiter, a *visitor) { g.Leave(a.w) },
 		"it goes":   func(_ *Limiter, a *visitor) { a.conf.Rate = nil; a.mustGo(2 * sec) },
@@ -116,35 +115,11 @@ func TestRateTime(t *testing.T) {
 	}
 }
 
-// The waiters want as many tokens as there are slots for them, and the first of them what it costs.
-func TestWants(t *testing.T) {
-	slow := rate.New(rate.Config{PerSecond: 1, Burst: 20})
-	slow.Take(0, 20)
-	for free, want := range []int{3, 3, 6, 9, 12, 12} {
-		var g Limiter
-		fill(t, &g, 0, 10-free)
-		assert.Zero(t, g.Wants())
-		for range 4 {
-			v := visit(t, &g)
-			v.conf.Rate, v.w.Cost = slow, 3
-			v.enter(0)
-		}
-		assert.Equal(t, want, g.Wants(), "%d slots", free)
-	}
-	var g Limiter
-	for _, cost := range []int{9, 1, 1} {
-		v := visit(t, &g)
-		v.conf.Max, v.conf.Rate, v.w.Cost = 1, slow, cost
-		v.enter(0)
-	}
-	assert.Equal(t, 9, g.Wants())
-}
-
 // Requests that get no token of the rate go in the order in which they came.
 func TestKeepsTheOrderForTheRate(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
-	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1})
+	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
 	slow.Take(0, 1)
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = slow, slow
@@ -187,7 +162,7 @@ func TestAnUpdateOfMax(t *testing.T) {
 // An Update removed the rate. Who waited for it goes at once, in order.
 func TestAnUpdateRemovesTheRate(t *testing.T) {
 	var g Limiter
-	slow := rate.New(rate.Config{PerSecond: 0.1, Burst: 1})
+	slow := rate.New(rate.Config{PerSecond: 0.1, Burst: 1}, nil)
 	slow.Take(0, 1)
 	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow

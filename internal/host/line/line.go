@@ -20,7 +20,7 @@ type Config struct {
 	Budget   budget.Config
 	Breaker  bool // first attempts wait for the end of an outage, too
 	FailFast bool // first attempts do not come back gradually, because none waited
-	Members  int  // of the fleet, this one included
+	Probers  int  // how many members of a fleet share the probes, or 1
 }
 
 // passes reports whether the line does not concern a request.
@@ -83,7 +83,7 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 		}
 		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down()}
 		if a.Down {
-			a.Until = s.NextProbe(s.patience(w), c.Members)
+			a.Until = s.NextProbe(s.patience(w), c.Probers)
 		}
 		l.mu.Unlock()
 		return a
@@ -122,7 +122,7 @@ func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, 
 	case !s.isTurn(p, w):
 		return instant.Never
 	case s.Down():
-		return s.NextProbe(s.patience(w), c.Members)
+		return s.NextProbe(s.patience(w), c.Probers)
 	case s.isFree(p):
 		return max(s.room(now), s.due(now, p, l.budget.Rate(), c))
 	}

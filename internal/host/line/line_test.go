@@ -35,7 +35,7 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	return &host{T: t, c: Config{Budget: budget.Config{}.Complete(), Members: 1}, now: at(time.Hour)}
+	return &host{T: t, c: Config{Budget: budget.Config{}.Complete(), Probers: 1}, now: at(time.Hour)}
 }
 
 // A request is in the line or under way.
@@ -251,16 +251,17 @@ func TestOutageWakesTheFirst(t *testing.T) {
 // What a fleet says wakes the first as well.
 func TestFleet(t *testing.T) {
 	h := newHost(t)
-	h.c.Members = 10
+	h.c.Probers = 10
 	h.empty()
 	r := h.joins(h.request(1))
-	h.Hear(func(o *outage.Outage) { o.Begin(h.now, h.now.Add(-9*sec)) })
+	h.Hear(func(o *outage.Outage) { o.Hear(h.now.Add(-9*sec), h.now, 0) })
 	assert.Equal(t, State{Down: true, Since: h.now.Add(-9 * sec), Waiting: 1}, h.State())
 	assert.True(t, woken(r))
 	assert.True(t, h.asks(r), "it finds out at once, because no request of this member has failed")
 	next := h.joins(h.request(1))
 	assert.Equal(t, h.now.Add(10*sec), next.ask)
-	h.Hear(func(o *outage.Outage) { o.Return(h.now.Add(3 * sec)) })
+	h.c.Probers = 1
+	h.Hear(func(o *outage.Outage) { o.Hear(0, h.now.Add(3*sec), 0) })
 	assert.True(t, woken(next))
 	assert.False(t, h.asks(next))
 	assert.Equal(t, h.now.Add(3*sec), next.ask)
@@ -301,7 +302,7 @@ func TestBreaker(t *testing.T) {
 // With the circuit breaker new requests join the line. It is empty soon all the same, because the pace is faster than they come,
 // and because their successes count for the window.
 func TestBreakerReturns(t *testing.T) {
-	s := &story{T: t, waiting: map[*storyRequest]bool{}, c: Config{Budget: budget.Config{}.Complete(), Breaker: true, Members: 1}}
+	s := &story{T: t, waiting: map[*storyRequest]bool{}, c: Config{Budget: budget.Config{}.Complete(), Breaker: true, Probers: 1}}
 	s.Now = at(time.Hour)
 	up := true
 	s.answers = func() (bool, bool, bool, time.Duration) { return up, false, false, 100 * ms }
@@ -424,7 +425,7 @@ func TestQuiet(t *testing.T) {
 	assert.False(t, h.Quiet())
 	h.Leave(&r.Place, r.w)
 	assert.True(t, h.Quiet())
-	h.Hear(func(o *outage.Outage) { o.Begin(h.now, h.now) })
+	h.Hear(func(o *outage.Outage) { o.Hear(h.now, h.now, 0) })
 	assert.False(t, h.Quiet())
 	assert.True(t, h.Succeeded(h.now, Success{}))
 	assert.True(t, h.Quiet())

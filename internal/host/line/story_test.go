@@ -164,7 +164,7 @@ func (s *story) check() {
 // play plays a story, one byte per step, and then lets the host be well until nobody waits.
 func play(t *testing.T, steps []byte) *story {
 	s := &story{T: t, waiting: map[*storyRequest]bool{}}
-	s.c = Config{Budget: budget.Config{}.Complete(), Members: 1}
+	s.c = Config{Budget: budget.Config{}.Complete(), Probers: 1}
 	var up, told, late, slow = true, false, false, false
 	rng := rand.New(rand.NewPCG(1, 1))
 	s.answers = func() (bool, bool, bool, time.Duration) {
@@ -190,12 +190,12 @@ func play(t *testing.T, steps []byte) *story {
 		case 3:
 			s.c.Breaker = n&1 > 0
 			s.c.Budget.PerSecond = []float64{3, -1, 0.1, 20}[n>>1&3]
-			s.c.Members = 1 + n>>3 // up to 4
+			s.c.Probers = 1 + n>>3 // up to 4
 		case 4:
 			if n&1 > 0 {
-				s.l.Hear(func(o *outage.Outage) { o.Begin(s.Now, s.Now.Add(-time.Second)) })
+				s.l.Hear(func(o *outage.Outage) { o.Hear(s.Now.Add(-time.Second), s.Now, time.Second) })
 			} else {
-				s.l.Hear(func(o *outage.Outage) { o.Return(s.Now.Add(time.Duration(n) * 50 * time.Millisecond)) })
+				s.l.Hear(func(o *outage.Outage) { o.Hear(0, s.Now.Add(time.Duration(n)*50*time.Millisecond), 0) })
 			}
 		case 5: // some leave
 			for r := range s.waiting {

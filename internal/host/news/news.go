@@ -68,11 +68,10 @@ const (
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // what lasts, was heard, is to be told or is not in the log, to be read without the lock
+	n atomic.Int32 // what lasts, is to be told or is not in the log, to be read without the lock
 
 	mu      sync.Mutex // guards everything below; nothing is told while it is held
 	lasting map[Key]Change
-	heard   map[Key]Change  // of a fleet, for the next request
 	next    instant.Instant // the earliest Until
 	failure Cause           // of the last attempt that failed
 	queue   []func()        // what is to be told, in order; a hook that blocks for ever loses the rest
@@ -83,13 +82,13 @@ type News struct {
 	unlogged bool                   // a change got no line, so a line has to say what lasts
 }
 
-// Quiet reports whether nothing lasts, nothing was heard, all was told, and the log has all changes.
+// Quiet reports whether nothing lasts, all was told, and the log has all changes.
 // It is a single atomic load.
 func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
 
 // count makes Quiet right again; the lock is held.
 func (n *News) count() {
-	c := max(len(n.lasting), len(n.heard), len(n.queue))
+	c := max(len(n.lasting), len(n.queue))
 	if n.unlogged {
 		c++
 	}
@@ -217,28 +216,6 @@ func (n *News) Failure() Cause {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failure
-}
-
-// Hear notes what a fleet says, for the next request.
-func (n *News) Hear(c Change) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.heard == nil {
-		n.heard = make(map[Key]Change)
-	}
-	if _, again := n.heard[c.Key]; again || len(n.heard) < most {
-		n.heard[c.Key] = c
-		n.count()
-	}
-}
-
-// Heard returns what a fleet said, once.
-func (n *News) Heard() (all map[Key]Change) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all, n.heard = n.heard, nil
-	n.count()
-	return all
 }
 
 // Lasts returns a condition, and whether it lasts.

@@ -22,9 +22,6 @@ const (
 	// beside a host that is back, however large the fleet. If none waits, the members share the probes within so many of the
 	// longest gaps.
 	quarters = 4
-
-	// A fleet is told of the failures every reportEvery at most, so that Redis bears a thousand members that fail.
-	reportEvery = 250 * time.Millisecond
 )
 
 // An Outage is the failures of a host since its last success, and the outage that comes of them. Its owner guards it with
@@ -36,11 +33,9 @@ type Outage struct {
 	failures int             // in a row
 	since    instant.Instant // when the first of them began
 	down     bool
-	shared   bool            // the fleet says that the host is down
 	last     instant.Instant // while down: when an attempt failed last, or a probe went
 	gap      time.Duration   // while down: from then to the next probe
 	ended    instant.Instant // when the last outage ended
-	told     instant.Instant // when the fleet was told of the failures last
 }
 
 // Failed notes the failure of an attempt that began at a time, and reports whether an outage begins. wait is how long the
@@ -61,7 +56,7 @@ func (o *Outage) Succeeded(now instant.Instant) (ends bool) {
 	if ends = o.down; ends {
 		o.ended = now
 	}
-	o.failures, o.down, o.shared = 0, false, false
+	o.failures, o.down = 0, false
 	return ends
 }
 
@@ -75,12 +70,9 @@ func (o *Outage) Since() (since instant.Instant, failures int) { return o.since,
 func (o *Outage) Ended() instant.Instant { return o.ended }
 
 // NextProbe returns when a request that waits may probe a host that is down. patience is how long the first of
-// them waits in all, and members is the size of the fleet, whose members share the probes.
-func (o *Outage) NextProbe(patience time.Duration, members int) instant.Instant {
-	gap := o.gap
-	if o.shared {
-		gap = min(gap*time.Duration(members), quarters*LongestGap)
-	}
+// them waits in all, and probers is how many members of a fleet share the probes, or 1.
+func (o *Outage) NextProbe(patience time.Duration, probers int) instant.Instant {
+	gap := min(o.gap*time.Duration(probers), quarters*LongestGap)
 	most := patience / quarters
 	if o.gap > leastTime { // somebody has probed already
 		most = max(most, leastTime)
@@ -93,30 +85,11 @@ func (o *Outage) Probe(now instant.Instant) {
 	o.last, o.gap = now, min(max(2*o.gap, leastTime), LongestGap)
 }
 
-// Report returns the failures in a row and when the first of them began, if the fleet has to hear of them now. It hears of an
-// outage, and of its failures as long as it lasts. Otherwise Report returns 0.
-func (o *Outage) Report(now instant.Instant) (failures int, since instant.Instant) {
-	if !o.down || o.failures == 0 || o.told != 0 && now.Sub(o.told) < reportEvery {
-		return 0, 0
+// Hear is told by a fleet that the host is down since a time, and when the next probe goes: a gap after an attempt or a probe at
+// the time last.
+func (o *Outage) Hear(since, last instant.Instant, gap time.Duration) {
+	if !o.down && o.failures == 0 {
+		o.since = since
 	}
-	o.told = now
-	return o.failures, o.since
-}
-
-// Begin is told that the host has been down for the fleet since a time. A member whose own requests have not failed may find
-// out at once: the others may fail for reasons of their own.
-func (o *Outage) Begin(now, since instant.Instant) {
-	if o.shared = true; !o.down {
-		o.down, o.last, o.gap = true, now, leastTime
-		if o.failures == 0 {
-			o.since, o.gap = since, 0
-		}
-	}
-}
-
-// Return is told that the host is back for the fleet. The next probe goes at a time, at which each member comes back.
-func (o *Outage) Return(at instant.Instant) {
-	if o.down {
-		o.shared, o.last, o.gap = false, at, 0
-	}
+	o.down, o.last, o.gap = true, last, gap
 }

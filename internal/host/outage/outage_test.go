@@ -118,7 +118,6 @@ func TestProbes(t *testing.T) {
 			assert.Equal(t, now.Add(sec), o.NextProbe(4*ms, 1))
 			assert.Equal(t, now.Add(min(gap*sec, 3*sec)), o.NextProbe(12*sec, 1))
 		}
-		assert.Equal(t, want, o.NextProbe(hour, 100), "this member alone knows of it")
 		now = want
 		o.Probe(now)
 	}
@@ -141,64 +140,39 @@ func TestFirstProbe(t *testing.T) {
 	for _, patience := range []time.Duration{ms, sec, 4 * sec, 20 * sec, time.Minute} {
 		for _, members := range []int{1, 100} {
 			o := down(t, 0)
-			o.Begin(at(sec), at(0))
+			o.Hear(at(0), at(sec), sec)
 			assert.LessOrEqual(t, o.NextProbe(patience, members).Sub(at(sec)), patience/4, "%v, %d members", patience, members)
 		}
 	}
 }
 
-// Once the fleet says that the host is down, its members share the probes. A member that has seen no failure finds out at once.
+// A fleet says that the host is down, since when, and when the next probe goes. Its members share the probes.
 func TestFleet(t *testing.T) {
-	const hour = time.Hour
 	o := down(t, 0)
-	o.Begin(at(2*sec), at(-9*sec))
-	assert.Equal(t, at(11*sec), o.NextProbe(hour, 10), "ten times the gap, from the last failure on")
-	assert.Equal(t, at(2*sec), o.NextProbe(hour, 1))
+	o.Hear(at(-9*sec), at(2*sec), sec)
+	assert.Equal(t, at(11*sec+sec), o.NextProbe(time.Hour, 10), "ten times the gap")
+	assert.Equal(t, at(22*sec), o.NextProbe(time.Hour, 1000), "20 s at most")
 	since, failures := o.Since()
-	assert.Equal(t, at(0), since, "its own failures")
-	assert.Equal(t, 10, failures)
+	assert.Equal(t, []any{at(0), 10}, []any{since, failures}, "its own failures")
 
 	var idle Outage
-	idle.Begin(at(2*sec), at(sec))
+	idle.Hear(at(sec), at(2*sec), 0)
 	assert.True(t, idle.Down())
 	since, failures = idle.Since()
-	assert.Equal(t, at(sec), since, "that of the fleet")
-	assert.Zero(t, failures)
-	assert.Equal(t, at(2*sec), idle.NextProbe(hour, 10))
+	assert.Equal(t, []any{at(sec), 0}, []any{since, failures}, "that of the fleet")
+	assert.Equal(t, at(2*sec), idle.NextProbe(time.Hour, 10))
 	idle.Probe(at(2 * sec))
-	assert.Equal(t, at(12*sec), idle.NextProbe(hour, 10))
-	idle.Begin(at(3*sec), at(sec))
-	assert.Equal(t, at(12*sec), idle.NextProbe(hour, 10), "it knows that already")
+	assert.Equal(t, at(12*sec), idle.NextProbe(time.Hour, 10))
 	assert.True(t, idle.Succeeded(at(12*sec)))
 
 	var some Outage
 	some.Failed(at(sec), at(0), 0)
-	some.Begin(at(2*sec), at(sec))
+	some.Hear(at(sec), at(2*sec), sec)
 	assert.True(t, some.Down())
 	since, _ = some.Since()
 	assert.Equal(t, at(0), since, "its own failure")
-	assert.Equal(t, at(12*sec), some.NextProbe(hour, 10))
-
-	some.Return(at(5 * sec))
-	assert.True(t, some.Down(), "until its own probe succeeds")
-	assert.Equal(t, at(5*sec), some.NextProbe(hour, 10))
 	some.Probe(at(5 * sec))
-	assert.Equal(t, at(6*sec), some.NextProbe(hour, 10), "the fleet is back, so this outage is the member's own")
-	assert.True(t, some.Succeeded(at(5*sec)))
-	some.Return(at(99 * sec)) // it knows that already
-	assert.False(t, some.Down())
-	for range 10 {
-		some.Failed(at(20*sec), at(18*sec), 0)
-	}
-	assert.Equal(t, at(21*sec), some.NextProbe(hour, 10), "an outage of the member alone")
-
-	o = down(t, 0)
-	o.Begin(at(sec), at(0))
-	o.Succeeded(at(2 * sec))
-	for range 10 {
-		o.Failed(at(4*sec), at(3*sec), 0)
-	}
-	assert.Equal(t, at(5*sec), o.NextProbe(hour, 10), "the fleet's outage is over with the member's")
+	assert.Equal(t, at(7*sec), some.NextProbe(time.Hour, 1))
 }
 
 // A probe is never due before the last attempt has failed or began, and never later than the longest gap of all members after
@@ -214,10 +188,10 @@ func TestNextProbeIsBounded(t *testing.T) {
 			case 0:
 				o.Succeeded(now)
 			case 1:
-				o.Begin(now, now.Add(-sec))
+				o.Hear(now.Add(-sec), now, leastTime)
 				last = max(last, now)
 			case 2:
-				o.Return(now)
+				o.Hear(now, now, 0)
 				last = max(last, now)
 			case 3:
 				o.Probe(now)

@@ -6,7 +6,6 @@ package pacing
 
 import (
 	"cmp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +25,6 @@ const (
 
 	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour
-
-	// deafTime is how long a fleet is not believed that spoke of a quota and was wrong.
-	deafTime = 10 * time.Second
 	maxQuota = 1 << 40
 )
 
@@ -62,22 +58,12 @@ type Config struct {
 //   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
-// What only a fleet says slows requests down and refuses none:
-//
-//   - A request waits for three quarters of the time to its deadline at most. If its turn
-//     comes later, or if others wait before it, it goes after half of that time. Without a
-//     bound of the configuration a request waits for an hour at most.
-//   - A response to this member that names another window is believed instead.
-//   - If a request of this member succeeds and its response names no quota, the fleet is
-//     not believed for 10 s from the last such success, or until a response names a quota.
-//
 // At most 256 scopes are kept. The scope whose window ended or ends first goes first. A
-// scope that only a fleet named goes before the others. A scope with waiters does not go.
+// scope with waiters does not go.
 //
 // The zero Pacing is ready. All methods are safe for concurrent use.
 type Pacing struct {
-	n    atomic.Int32 // len(quotas), to be read without the lock
-	deaf atomic.Int64 // what a fleet says is not believed before this time; written with the lock
+	n atomic.Int32 // len(quotas), to be read without the lock
 
 	mu     sync.Mutex // guards everything below and every waiter in a queue
 	quotas map[uint64]*quota
@@ -106,71 +92,22 @@ type Named struct {
 // Quiet reports whether no quota is known. It is a single atomic load.
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
-// Listens reports whether Unnamed has to be called. Else no scope key is needed.
-func (p *Pacing) Listens(now instant.Instant) bool { return !p.Quiet() || int64(now) < p.deaf.Load() }
-
 // Note is told a quota that a response names. If its Reset is zero or less, Note does nothing.
 func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Config) {
-	p.note(now, key, pass, n, 0, c)
-}
-
-// NoteForFleet is Note for a response that another member of a fleet got. So many members
-// use the quota. Until its window ends, each of them spreads its requests as if the others
-// sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
-// member may never send a request of the scope.
-func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, n Named, members int, c Config) {
-	p.note(now, key, Pass{}, n, max(members, 1), c)
-}
-
-// note is told a quota. members is 0 if a response to this member named it.
-func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) {
 	if n.Reset <= 0 {
 		return
 	}
 	p.mu.Lock()
-	var next *queue.Waiter
-	if members == 0 {
-		p.deaf.Store(0)
-	}
-	if int64(now) >= p.deaf.Load() {
-		next = p.take(now, key, pass, n, members, c)
-	}
+	next := p.take(now, key, pass, n, c)
 	p.mu.Unlock()
 	next.Wake()
 }
 
-// Unnamed is told of a success that names no quota, or only quotas of these units. mark is the
-// Mark of Enter's answer. If only a fleet knows of a quota of the scope in another unit, the
-// success shows that there is none. It is forgotten. If the success named no quota at all, the
-// fleet is not believed about the host for 10 s from the last such success.
-func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64, units ...string) {
-	p.mu.Lock()
-	var next *queue.Waiter
-	q, wrong := p.quotas[key], false
-	if q != nil {
-		for _, v := range q.windows {
-			if v.hearsay() && mark > v.since && !slices.Contains(units, v.unit) {
-				v.end, v.guessed, wrong = now, true, true
-			}
-		}
-	}
-	if len(units) == 0 && (wrong || int64(now) < p.deaf.Load()) {
-		p.deaf.Store(int64(instant.After(now, deafTime)))
-	}
-	if wrong {
-		if next = q.queue.First(); next == nil && now >= q.end() {
-			p.drop(key)
-		}
-	}
-	p.mu.Unlock()
-	next.Wake()
-}
-
-// take takes in what note is told, and returns the waiter to wake next; the lock is held.
-func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) *queue.Waiter {
+// take takes in what Note is told, and returns the waiter to wake next; the lock is held.
+func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, c Config) *queue.Waiter {
 	n.Remaining = min(max(n.Remaining, 0), maxQuota)
 	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)
-	q := p.quotaFor(now, key, members == 0)
+	q := p.quotaFor(now, key)
 	if q == nil {
 		return nil
 	}
@@ -178,10 +115,7 @@ func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, membe
 	if v == nil {
 		return nil
 	}
-	if members > 0 {
-		v.members = members
-	}
-	v.note(now, q, pass, n, members, c)
+	v.note(now, q, pass, n, c)
 	p.kept.spares.Note(key, q.worth(now))
 	return q.queue.First()
 }
@@ -237,7 +171,7 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 		}
 		return queue.Answer{}, q.queue.First()
 	}
-	if (q.queue.Turn(w) || q.overtakes(now, w)) && q.passes(now, w, c) {
+	if q.passes(now, w, c) {
 		q.queue.Leave(w)
 		return queue.Answer{Mark: q.passed, Spent: q.spent}, q.queue.First()
 	}
@@ -245,27 +179,20 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 		q.queue.Join(w)
 	}
 	if q.queue.Turn(w) {
-		at, slowed := q.until(now, w, c)
-		if w == nil && slowed { // its deadline is not known, and may be nearer
-			return queue.Answer{Verb: queue.Wait, Ask: at}, nil
-		}
+		at := q.until(now, w, c)
 		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at}, nil
 	}
-	return queue.Answer{Verb: queue.Wait, Ask: overtaking(now, w)}, nil
+	return queue.Answer{Verb: queue.Wait, Ask: instant.Never}, nil
 }
 
 // quotaFor returns the quota of a scope, and makes it if there is none; the lock is
-// held. It returns nil if there is no room. own says that this member itself was told of it.
-func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
+// held. It returns nil if there is no room.
+func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 	if q := p.quotas[key]; q != nil {
 		return q
 	}
 	if len(p.quotas) >= queue.MaxScopes {
-		below := 1
-		if own {
-			below = 2
-		}
-		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, below, func(q *quota) queue.Worth { return q.worth(now) })
+		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, 2, func(q *quota) queue.Worth { return q.worth(now) })
 		if !found {
 			return nil
 		}

@@ -101,36 +101,6 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 	assert.EqualValues(t, 0, left(&p, ms, ""))
 }
 
-// The members of a fleet that share a quota go as many times slower, until much is left again. What the
-// fleet alone knows names no time before which a request cannot go.
-func TestPacingOfMembers(t *testing.T) {
-	quota := func(left int64) Named { return Named{Remaining: left, Limit: 100, Reset: 100 * sec} }
-	for _, row := range []struct {
-		members    int
-		said       int64 // by the fleet
-		ask, until instant.Instant
-	}{{1, 50, 10 * sec, 10 * sec}, {4, 50, 40 * sec, 0}, {1, 10, 10 * sec, 0}} {
-		var p Pacing
-		p.Note(0, 1, Pass{}, quota(50), Config{})
-		p.NoteForFleet(0, 1, quota(row.said), row.members, Config{})
-		p.Note(0, 1, Pass{}, quota(10), Config{})
-		pass(t, &p, 0, 1)
-		a := p.Enter(0, 1, nil, Config{})
-		assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: row.ask, Until: row.until}, a, "%+v", row)
-		p.Note(0, 1, Pass{Mark: 1}, quota(90), Config{})
-		pass(t, &p, 0, 50)
-
-		p = Pacing{}
-		p.NoteForFleet(0, 1, quota(50), row.members, Config{})
-		p.Unnamed(0, 1, sendPaced(t, &p, 0))
-		assert.True(t, p.Quiet(), "the fleet is not believed")
-		assert.True(t, p.Listens(10*sec-1) && !p.Listens(10*sec))
-		p.Note(0, 2, Pass{}, quota(50), Config{})
-		p.NoteForFleet(0, 1, quota(50), row.members, Config{})
-		assert.EqualValues(t, 50, left(&p, 0, ""), "it is believed again")
-	}
-}
-
 // A wrong or hostile header stops a host no longer than MaxWait at a time.
 func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {
@@ -191,8 +161,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	assert.Len(t, times, 29, "passed by the window's end")
 }
 
-// The quota that ends first makes room for another that a response to this process names, and for none that
-// only the fleet names.
+// The quota that ends first makes room for another.
 func TestPacingMakesRoom(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes + 1) {
@@ -201,8 +170,7 @@ func TestPacingMakesRoom(t *testing.T) {
 			p.Enter(0, 0, queue.NewWaiter(), Config{}) // a scope with waiters stays
 		}
 	}
-	p.NoteForFleet(0, queue.MaxScopes+1, Named{Remaining: 1, Limit: 1, Reset: sec}, 2, Config{})
-	for key, want := range map[uint64]bool{0: true, 1: false, 2: true, queue.MaxScopes: true, queue.MaxScopes + 1: false} {
+	for key, want := range map[uint64]bool{0: true, 1: false, 2: true, queue.MaxScopes: true} {
 		_, _, known := p.Left(0, key, "")
 		assert.Equal(t, want, known, "scope %d is known", key)
 	}
@@ -215,7 +183,7 @@ func TestPacingCosts(t *testing.T) {
 		p.Enter(0, 1, nil, Config{})
 		p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
 	}), "allocations")
-	assert.LessOrEqual(t, unsafe.Sizeof(p), uintptr(40), "bytes")
+	assert.LessOrEqual(t, unsafe.Sizeof(p), uintptr(32), "bytes")
 }
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
@@ -263,6 +231,14 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
 	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 0)}, Named{Remaining: 19, Limit: 100, Reset: 50 * sec}, Config{}) // more are left
 	paced(t, &p, 0, 2500*ms)
+}
+
+// sendPaced lets one request pass and returns its mark.
+func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
+	t.Helper()
+	a := p.Enter(now, 1, nil, Config{})
+	require.True(t, a.Verb == queue.Go && a.Mark != 0, "at %v: %+v, want Go", now, a)
+	return a.Mark
 }
 
 // The response to a later request is believed, whatever was said before.

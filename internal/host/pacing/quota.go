@@ -45,57 +45,17 @@ func (q *quota) end() (end instant.Instant) {
 	return end
 }
 
-// worth returns how much the quota is missed if it is dropped: 0 if its windows are over or only
-// a fleet named them, 1 if this member was told of them, and 2 if somebody waits.
+// worth returns how much the quota is missed if it is dropped: 0 if its windows are over, 1 if they
+// are not, and 2 if somebody waits.
 func (q *quota) worth(now instant.Instant) queue.Worth {
 	w := queue.Worth{End: q.end()}
 	switch {
 	case q.queue.Len() > 0:
 		w.Class = 2
-	case now < w.End && !q.hearsay():
+	case now < w.End:
 		w.Class = 1
 	}
 	return w
-}
-
-// overtaking returns when a waiter that is not the first looks whether it overtakes. A fleet
-// may speak while it waits, which wakes only the first.
-func overtaking(now instant.Instant, w *queue.Waiter) instant.Instant {
-	if half := w.Half(); now < half {
-		return half
-	}
-	if late := w.Late(); now < late {
-		return late
-	}
-	return instant.Never
-}
-
-// overtakes reports whether w goes before its turn, because it has waited for long enough for
-// the word of a fleet, and nothing else holds it.
-func (q *quota) overtakes(now instant.Instant, w *queue.Waiter) bool {
-	if now < w.Half() {
-		return false
-	}
-	slowed := false
-	for _, v := range q.windows {
-		switch {
-		case v.slowed():
-			slowed = true
-		case now < v.end && !v.plenty(v.count(w.Costs())):
-			return false
-		}
-	}
-	return slowed
-}
-
-// hearsay reports whether only a fleet named the windows.
-func (q *quota) hearsay() bool {
-	for _, v := range q.windows {
-		if !v.hearsay() {
-			return false
-		}
-	}
-	return true
 }
 
 // roll begins the next window of each unit if the present one is over, and reports whether any
@@ -109,11 +69,8 @@ func (q *quota) roll(now instant.Instant) (running bool) {
 
 // passes reports whether w may go, and counts it.
 func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
-	turn := q.queue.Turn(w)
-	for _, v := range q.windows {
-		if now < v.until(now, w, turn, c) {
-			return false
-		}
+	if !q.queue.Turn(w) || now < q.until(now, w, c) {
+		return false
 	}
 	q.passed++
 	q.spent += uint64(w.Costs())
@@ -125,15 +82,12 @@ func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
 	return true
 }
 
-// until returns when w, which is the first, may go as far as is known, and whether
-// it may be sooner for a fleet's word.
-func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instant.Instant, slowed bool) {
+// until returns when w, which is the first, may go as far as is known.
+func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instant.Instant) {
 	for _, v := range q.windows {
-		if own := v.until(now, w, true, c); own > now {
-			at, slowed = max(at, own), slowed || v.slowed()
-		}
+		at = max(at, v.until(now, w, c))
 	}
-	return at, slowed
+	return at
 }
 
 // A window is what is known of a quota. The lock of its Pacing guards it.
@@ -148,14 +102,10 @@ type window struct {
 	next    instant.Instant // when the next request may go, if the requests are spread
 	guessed bool            // the server did not name this window
 	asked   uint64          // the mark of the latest request whose response is known
-	members int             // of a fleet that use the quota in this window; 0 counts as 1
-	named   bool            // a response to this member named this window
-	heard   bool            // a fleet said that less is left than this member knew
-	since   uint64          // the last mark when the fleet named the window
 }
 
 // note takes in a response.
-func (v *window) note(now instant.Instant, q *quota, pass Pass, n Named, members int, c Config) {
+func (v *window) note(now instant.Instant, q *quota, pass Pass, n Named, c Config) {
 	end := instant.After(now, min(n.Reset, maxReset))
 	mark := min(pass.Mark, q.passed)
 	before, newest := v.left, mark > v.asked
@@ -165,29 +115,24 @@ func (v *window) note(now instant.Instant, q *quota, pass Pass, n Named, members
 		remaining = max(0, remaining-v.taken(q, mark, pass.Spent))
 		v.asked = mark
 	}
-	hearsay := v.hearsay()
 	switch {
 	case same && newest:
-		v.left, v.limit, v.heard = remaining, limit, false
+		v.left, v.limit = remaining, limit
 	case same:
-		v.heard = v.heard || members > 0 && remaining < v.left
 		v.left, v.limit = min(v.left, remaining), max(v.limit, limit)
 	case now < v.end && v.guessed && !newest:
 		// The window was guessed. The server did not count all requests that
 		// passed in it meanwhile.
 		v.left, v.limit = min(v.left, remaining), limit
 		v.end, v.next, v.guessed = end, 0, false
-		v.begin(q, members)
-	case now < v.end && !newest && (members > 0 || !hearsay) && (end < v.end || now < v.end.Add(-slack)):
+	case now < v.end && !newest && (end < v.end || now < v.end.Add(-slack)):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
-		v.end, v.length, v.left, v.limit, v.members = end, 0, remaining, limit, members
+		v.end, v.length, v.left, v.limit = end, 0, remaining, limit
 		v.next, v.last, v.guessed = 0, now, false
-		v.begin(q, members)
 	}
 	v.length = max(v.length, end.Sub(now))
-	v.named = v.named || members == 0
 	v.pace(now, before, c)
 }
 
@@ -198,20 +143,6 @@ func (v *window) taken(q *quota, mark, spent uint64) int64 {
 	}
 	return int64(min(q.spent-min(spent, q.spent), maxQuota))
 }
-
-// begin notes who named a window first.
-func (v *window) begin(q *quota, members int) {
-	v.named, v.heard = members == 0, members > 0
-	if v.heard {
-		v.since = q.passed
-	}
-}
-
-// hearsay reports whether only a fleet named the window.
-func (v *window) hearsay() bool { return v.heard && !v.named }
-
-// slowed reports whether requests may have to wait for longer because of a fleet.
-func (v *window) slowed() bool { return v.heard || v.members > 1 && v.left > 0 }
 
 // count returns how much a request of a cost takes from the quota.
 func (v *window) count(cost int) int64 {
@@ -224,22 +155,17 @@ func (v *window) count(cost int) int64 {
 // plenty reports whether a request that takes n need not wait.
 func (v *window) plenty(n int64) bool { return v.left > v.limit/share && v.left >= n }
 
-// until returns until when w has to wait. It waits for three quarters of its time at most for
-// the word of a fleet, so that the fleet fails no request. If its turn comes later, or if others
-// wait before it, w goes after half of its time.
-func (v *window) until(now instant.Instant, w *queue.Waiter, turn bool, c Config) instant.Instant {
+// until returns until when w has to wait.
+func (v *window) until(now instant.Instant, w *queue.Waiter, c Config) instant.Instant {
 	n := v.count(w.Costs())
 	if now >= v.end || v.plenty(n) {
 		return now
 	}
 	next := v.next
 	if n > max(v.left, 1) {
-		next = max(next, instant.After(v.last, v.maxWait(c)))
+		next = max(next, instant.After(v.last, c.maxWait()))
 	}
-	if next = min(next, v.end); v.slowed() && (w.Late() < next || !turn) {
-		return w.Half()
-	}
-	return next
+	return min(next, v.end)
 }
 
 // take counts a request that goes.
@@ -252,21 +178,13 @@ func (v *window) take(now instant.Instant, cost int, c Config) {
 	}
 }
 
-// maxWait returns the longest wait between two requests.
-func (v *window) maxWait(c Config) time.Duration {
-	if v.slowed() {
-		return min(c.maxWait(), queue.MaxHeard)
-	}
-	return c.maxWait()
-}
-
 // pace computes when the next request may go.
 func (v *window) pace(now instant.Instant, before int64, c Config) {
 	switch {
 	case v.left > 0: // more may be left than when v.next was computed
 		v.next = min(v.next, instant.After(now, v.gap(now, c)))
 	case before > 0 || v.next <= now:
-		v.next = min(v.end, instant.After(now, v.maxWait(c)))
+		v.next = min(v.end, instant.After(now, c.maxWait()))
 	}
 }
 
@@ -275,10 +193,7 @@ func (v *window) pace(now instant.Instant, before int64, c Config) {
 func (v *window) gap(now instant.Instant, c Config) time.Duration {
 	price := max(v.price, 1)
 	each := v.end.Sub(now) / time.Duration(v.left+price)
-	for _, n := range []time.Duration{time.Duration(price), time.Duration(max(v.members, 1))} {
-		each = min(each, instant.Forever/n) * n
-	}
-	return min(each, v.maxWait(c))
+	return min(min(each, instant.Forever/time.Duration(price))*time.Duration(price), c.maxWait())
 }
 
 // roll begins the next window if the present one is over, and reports whether a
@@ -291,6 +206,6 @@ func (v *window) roll(now instant.Instant) bool {
 		return false
 	}
 	v.end = v.end.Add(v.length)
-	v.left, v.next, v.last, v.guessed, v.members, v.heard = v.limit, 0, now, true, 0, v.hearsay()
+	v.left, v.next, v.last, v.guessed = v.limit, 0, now, true
 	return true
 }

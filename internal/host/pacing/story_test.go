@@ -197,20 +197,3 @@ func TestCostsAreSpread(t *testing.T) {
 	assert.Greater(t, wait(50), 5*wait(5))
 	assert.Less(t, wait(50), 10*time.Second)
 }
-
-// What only a fleet says of a unit is forgotten when a response names other units.
-func TestUnitsOfAFleet(t *testing.T) {
-	var p Pacing
-	p.NoteForFleet(0, 1, Named{Unit: "tokens", Remaining: 500, Limit: 500, Reset: 10 * time.Second}, 2, Config{})
-	a := p.Enter(ms, 1, nil, Config{})
-	p.Note(2*ms, 1, Pass{a.Mark, a.Spent}, Named{Remaining: 5, Limit: 50, Reset: 10 * time.Second}, Config{})
-	pass(t, &p, 2*ms, 1)
-	assert.NotZero(t, p.Enter(2*ms, 1, nil, Config{}).Until, "the server said so")
-	p.Unnamed(2*ms, 1, a.Mark, "")
-	_, _, ok := p.Left(2*ms, 1, "tokens")
-	assert.False(t, ok)
-	assert.EqualValues(t, 4, left(&p, 2*ms, ""))
-	p.NoteForFleet(2*ms, 1, Named{Unit: "points", Remaining: 5, Limit: 50, Reset: 10 * time.Second}, 2, Config{})
-	p.Unnamed(2*ms, 1, a.Mark)
-	assert.EqualValues(t, 5, left(&p, 2*ms, "points"), "the fleet is believed of others, and after the request")
-}

@@ -21,14 +21,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-const (
-	// MaxScopes bounds the scopes for which a machine keeps something per host. If the
-	// credentials change with every request, each response brings a new scope.
-	MaxScopes = 256
-
-	// MaxHeard bounds the waits that a fleet brings, if the rule has no bound.
-	MaxHeard = time.Hour
-)
+// MaxScopes bounds the scopes for which a machine keeps something per host. If the
+// credentials change with every request, each response brings a new scope.
+const MaxScopes = 256
 
 // A Verb is a machine's instruction to a request.
 type Verb uint8
@@ -112,19 +107,6 @@ func (w *Waiter) Costs() int {
 		return 1
 	}
 	return max(1, w.Cost)
-}
-
-// Half returns when half of the time of w is over. Without a deadline it is Never.
-func (w *Waiter) Half() instant.Instant { return w.beforeEnd(2) }
-
-// Late returns when three quarters of the time of w are over. Without a deadline it is Never.
-func (w *Waiter) Late() instant.Instant { return w.beforeEnd(4) }
-
-func (w *Waiter) beforeEnd(part time.Duration) instant.Instant {
-	if w == nil || w.By <= 0 {
-		return instant.Never
-	}
-	return w.By.Add(-w.By.Sub(w.From) / part)
 }
 
 // Wake tells w to ask again. If w is nil, Wake does nothing.

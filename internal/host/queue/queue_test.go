@@ -72,13 +72,10 @@ func TestWake(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 1, 2}, woken)
 }
 
-func TestHalf(t *testing.T) {
+// The figures are those that the comments name.
+func TestFigures(t *testing.T) {
 	assert.Equal(t, 1, (*Waiter)(nil).Costs())
-	assert.Equal(t, []any{256, time.Hour, 32, 10 * time.Millisecond}, []any{MaxScopes, MaxHeard, spares, spareTime}, "the figures that the comments name")
-	assert.Equal(t, instant.Instant(15), (&Waiter{From: 10, By: 20}).Half())
-	assert.Equal(t, instant.Instant(25), (&Waiter{From: 10, By: 30}).Late())
-	assert.Equal(t, instant.Instant(1), (&Waiter{By: 1}).Half())
-	assert.Equal(t, instant.Never, min(new(Waiter).Half(), (*Waiter)(nil).Late()), "without a deadline")
+	assert.Equal(t, []any{256, 32, 10 * time.Millisecond}, []any{MaxScopes, spares, spareTime})
 }
 
 // Of the scopes that are new or have changed, the one that is missed least makes room, as if all

@@ -1,13 +1,9 @@
 // Package rate limits how many requests per second this client sends to a host.
-//
-//	rate.go   the rate of this client
-//	fleet.go  tokens of a rate that the members of a fleet share
 package rate
 
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	xrate "golang.org/x/time/rate"
@@ -41,26 +37,35 @@ type Config struct {
 //
 // All methods are safe for concurrent use.
 type Rate struct {
-	askAt atomic.Int64 // no question for the fleet's tokens before this time; written with the lock
-
 	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a concurrency limit, and before mu
 	queue queue.Queue
 
 	mu     sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
-	lim    *xrate.Limiter
 	conf   Config
-	part   int     // of the burst that is this member's own
-	shared *shared // nil: the tokens do not come from a fleet
+	tokens Tokens
 }
 
-// New returns a limit with a full bucket.
-func New(c Config) *Rate {
+// Tokens are the tokens of a rate. The lock of the Rate is held in each call.
+type Tokens interface {
+	// Set changes the rate, whose fields are complete.
+	Set(now instant.Instant, c Config)
+	// Take takes n tokens and returns when to use them, which is within ahead. If they are not there by then, ok is false, at is
+	// when they will be there as far as is known, and ask is when to ask again.
+	Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool)
+	// WaitFor returns how long it takes until there are n tokens, as far as is known. first says that the first waiter asks.
+	WaitFor(now instant.Instant, n int, first bool) time.Duration
+}
+
+// New returns a limit with a full bucket, or with tokens that come from a fleet.
+func New(c Config, fleet Tokens) *Rate {
 	c = c.withDefaults()
-	return &Rate{lim: xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst), conf: c, part: c.Burst}
+	r := &Rate{conf: c, tokens: NewBucket(c)}
+	if fleet != nil {
+		r.tokens = fleet
+		fleet.Set(0, c)
+	}
+	return r
 }
-
-// clockTime returns now as x/time needs it. The date does not matter.
-func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }
 
 // Set changes the configuration.
 func (r *Rate) Set(now instant.Instant, c Config) {
@@ -68,14 +73,10 @@ func (r *Rate) Set(now instant.Instant, c Config) {
 	defer r.WakeFirst() // when mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c == r.conf {
-		return
+	if c != r.conf {
+		r.conf = c
+		r.tokens.Set(now, c)
 	}
-	if c.PerSecond != r.conf.PerSecond {
-		r.forget(now)
-	}
-	r.conf = c
-	r.limit(now)
 }
 
 // Enter asks for a token. With Go, Until is when to send, which is now or at
@@ -91,7 +92,7 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 		if !w.Waits() {
 			a.Until = instant.After(now, r.WaitFor(now, r.queue.Cost()+r.Tokens(w.Costs())))
 		}
-	} else if at, ask, ok := r.reserve(now, w.Costs()); ok {
+	} else if at, ask, ok := r.reserve(now, ahead, w.Costs()); ok {
 		r.queue.Leave(w)
 		a, next = queue.Answer{Until: at}, r.queue.First()
 	} else {
@@ -112,37 +113,11 @@ func (r *Rate) Tokens(cost int) int {
 	return r.conf.tokens(cost)
 }
 
-// reserve takes the tokens of a request and returns when to use them, which is in 10 ms at
-// most. If they are not there by then, ok is false, at is when they will be there as far as is
-// known, and ask is when to ask again.
-func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, ok bool) {
+// reserve takes the tokens of a request, as Tokens.Take does.
+func (r *Rate) reserve(now instant.Instant, ahead time.Duration, cost int) (at, ask instant.Instant, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.conf.tokens(cost)
-	if at, ask, got, shared := r.reserveLeased(now, ahead, n); shared {
-		return at, ask, got
-	}
-	some := min(n, r.part)
-	wait := waitFor(r.lim, now, some)
-	if wait > ahead+time.Microsecond {
-		return r.orAnswer(now, wait), r.orAnswer(now, (wait - ahead).Truncate(time.Microsecond)), false
-	}
-	from := clockTime(now)
-	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
-	r.owe(now, n-some)
-	r.shared.count(n)
-	return instant.After(now, wait), ask, true
-}
-
-// owe takes tokens that are not there yet; the lock is held. A member of a fleet
-// that does not answer has a part of the bucket only, and waits for the rest of
-// what it took afterwards.
-func (r *Rate) owe(now instant.Instant, n int) {
-	for n > 0 {
-		some := min(n, r.part)
-		r.lim.ReserveN(clockTime(now), some)
-		n -= some
-	}
+	return r.tokens.Take(now, ahead, r.conf.tokens(cost))
 }
 
 // Leave takes w out of the queue.
@@ -177,19 +152,8 @@ func (r *Rate) WakeFirst() {
 
 // Take takes the tokens of a request if they are there now.
 func (r *Rate) Take(now instant.Instant, cost int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.conf.tokens(cost)
-	if _, _, got, shared := r.reserveLeased(now, 0, n); shared {
-		return got
-	}
-	some := min(n, r.part)
-	if !r.lim.AllowN(clockTime(now), some) {
-		return false
-	}
-	r.owe(now, n-some)
-	r.shared.count(n)
-	return true
+	_, _, ok := r.reserve(now, 0, cost)
+	return ok
 }
 
 // ReadyIn returns how long it takes until a request of a cost can go, as far as is known. The
@@ -197,11 +161,7 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.conf.tokens(cost)
-	if wait, shared := r.leased(now, n, true); shared {
-		return wait
-	}
-	return r.orAnswer(now, waitFor(r.lim, now, min(n, r.part))).Sub(now)
+	return r.tokens.WaitFor(now, r.conf.tokens(cost), true)
 }
 
 // Peek estimates how long a request that comes now would wait behind the
@@ -216,16 +176,40 @@ func (r *Rate) Peek(now instant.Instant, cost int) time.Duration {
 func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait, shared := r.leased(now, n, false); shared {
-		return wait
-	}
-	return r.orAnswer(now, waitFor(r.lim, now, n)).Sub(now)
+	return r.tokens.WaitFor(now, n, false)
 }
 
-// waitFor returns how long it takes until a limiter has n tokens.
-func waitFor(lim *xrate.Limiter, now instant.Instant, n int) time.Duration {
-	missing := max(0, float64(n)-lim.TokensAt(clockTime(now)))
-	ns := math.Ceil(missing / float64(lim.Limit()) * float64(time.Second))
+// A Bucket is a token bucket of this client alone.
+type Bucket struct{ Limiter *xrate.Limiter }
+
+// NewBucket returns a full bucket of a complete Config.
+func NewBucket(c Config) Bucket {
+	return Bucket{xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst)}
+}
+
+// clockTime returns now as x/time needs it. The date does not matter.
+func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }
+
+// Set changes the rate.
+func (b Bucket) Set(now instant.Instant, c Config) {
+	b.Limiter.SetLimitAt(clockTime(now), xrate.Limit(c.PerSecond))
+	b.Limiter.SetBurstAt(clockTime(now), c.Burst)
+}
+
+// Take takes tokens, as Tokens says.
+func (b Bucket) Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
+	if wait := b.WaitFor(now, n, true); wait > ahead+time.Microsecond { // x/time's floats lose a nanosecond
+		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
+	}
+	from := clockTime(now)
+	wait := b.Limiter.ReserveN(from, n).DelayFrom(from)
+	return instant.After(now, wait.Round(time.Microsecond)), 0, true
+}
+
+// WaitFor returns how long it takes until there are n tokens.
+func (b Bucket) WaitFor(now instant.Instant, n int, _ bool) time.Duration {
+	missing := max(0, float64(n)-b.Limiter.TokensAt(clockTime(now)))
+	ns := math.Ceil(missing / float64(b.Limiter.Limit()) * float64(time.Second))
 	if ns >= float64(instant.Forever) {
 		return instant.Forever
 	}

@@ -24,19 +24,6 @@ type Config struct {
 // Longest returns the longest time for which a response can hold a scope.
 func (c Config) Longest() time.Duration { return instant.Bound(c.Max) }
 
-// memberGap is the mean time between two members of a fleet that come back after a hold.
-const memberGap = 20 * time.Millisecond
-
-// ForMember returns the config for a hold in each of so many members of a fleet. The jitter
-// spreads them 20 ms apart, over at most the time of the wait and Max, so that a size that is
-// not true holds nobody for hours.
-func (c Config) ForMember(members int, wait time.Duration) Config {
-	if members > 1 && c.Jitter == 0 {
-		c.Jitter = min(max(time.Duration(members)*memberGap, c.jitter(wait)), wait, c.Longest())
-	}
-	return c
-}
-
 // jitter returns the width of the jitter after a wait.
 func (c Config) jitter(wait time.Duration) time.Duration {
 	if c.Jitter == 0 {
@@ -60,8 +47,7 @@ const (
 // that the server named. With the jitter the hold lasts until open. Then its ramp
 // begins. The lock of its Throttle guards it.
 type hold struct {
-	own     instant.Instant // until then a response to this member asked to wait
-	heard   instant.Instant // until then a response asked that only the fleet was told of
+	named   instant.Instant // the last time that the server named
 	open    instant.Instant
 	jitter  time.Duration   // the part of open that was drawn once for this run of holds
 	next    instant.Instant // when the ramp lets the next request go, whatever is answered
@@ -85,33 +71,26 @@ func (h *hold) begin(now, end instant.Instant, conf Config, u float64) {
 
 // reopen computes when the hold ends, and begins its ramp anew.
 func (h *hold) reopen() {
-	h.open = instant.After(h.named(), h.jitter)
+	h.open = instant.After(h.named, h.jitter)
 	h.credits = 0
 	h.next = h.open
 }
 
-// named returns the last time that the server named.
-func (h *hold) named() instant.Instant { return max(h.own, h.heard) }
-
 // limit returns when w goes whatever comes before it. Its patience ends no jitter and no ramp,
 // because everybody who came at the begin of a long hold would go at once then.
 func (h *hold) limit(w *queue.Waiter) instant.Instant {
-	limit := instant.Never
-	if w != nil && 0 < w.Until && w.Until < h.named() {
-		limit = w.Until
+	if w != nil && 0 < w.Until && w.Until < h.named {
+		return w.Until
 	}
-	if h.heard > h.own {
-		limit = min(limit, max(h.own, w.Late()))
-	}
-	return limit
+	return instant.Never
 }
 
 // opens returns when the hold is over for w. The jitter takes at most half of the time from the
 // named end to the deadline of w.
 func (h *hold) opens(w *queue.Waiter) instant.Instant {
 	open := min(h.open, h.limit(w))
-	if named := h.named(); w != nil && w.By > named {
-		open = min(open, named.Add(w.By.Sub(named)/2))
+	if w != nil && w.By > h.named {
+		open = min(open, h.named.Add(w.By.Sub(h.named)/2))
 	}
 	return open
 }
@@ -159,7 +138,7 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	}
 	// Behind the hold, a waiter that is not first is woken when its turn comes. The end of
 	// the ramp is for the case that a waiter before it neither asks nor leaves.
-	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(max(now, h.open), rampTime), Until: h.named()}
+	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(max(now, h.open), rampTime), Until: h.named}
 	if now < h.open {
 		a.Ask, a.Open = h.open, h.open
 	} else if h.queue.Turn(w) {
@@ -180,11 +159,10 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 
 // The classes of holds say how much is lost if one is forgotten.
 const (
-	overNow     = iota // nobody waits
-	forgettable        // the fleet brought it, and nobody waits
-	ownHold            // nobody waits
-	returning          // it is over, and waiters come back in its ramp
-	waitedFor          // it is never forgotten
+	overNow   = iota // nobody waits
+	ownHold          // nobody waits
+	returning        // it is over, and waiters come back in its ramp
+	waitedFor        // it is never forgotten
 )
 
 // worth returns how much is lost if the hold is forgotten. The waiters of a forgotten hold are no
@@ -198,8 +176,6 @@ func (h *hold) worth(now instant.Instant) queue.Worth {
 		w.Class = waitedFor
 	case over:
 		w.Class = overNow
-	case now >= h.own:
-		w.Class = forgettable
 	}
 	return w
 }

@@ -30,16 +30,13 @@ const sweepEvery = time.Second
 //     start (RFC 5681 §3.1). At least every 100 ms a request goes, so that a slow first request
 //     does not hold up the others. At most 300 go in any 100 ms. Requests that come 10 s after the
 //     hold or later go at once.
-//   - A jitter of at most 1 s spreads the return of processes that were told the same time. In a
-//     fleet it is 20 ms for each member, if that is more, and never longer than the wait or the
-//     longest hold. It takes at most half of the time to a request's deadline.
+//   - A jitter of at most 1 s spreads the return of processes that were told the same time. It takes
+//     at most half of the time to a request's deadline.
 //   - If a hold lasts longer than a request waits (see [queue.Waiter]), the request goes before its
 //     end.
-//   - A hold that only a fleet was told may be about another process. It takes at most three
-//     quarters of the time to a request's deadline, together with the ramp behind it.
 //
 // At most 256 scopes are kept for each host. If there are more, a hold for which nobody waits
-// makes room. First choice is a hold that is over, then one that a fleet brought, and then the
+// makes room. First choice is a hold that is over, and then the
 // one that ends first. If requests wait for all of them, the new hold is not kept. So scopes
 // never hold each other.
 //
@@ -67,42 +64,18 @@ func (c *Throttle) Quiet() bool { return c.n.Load() == 0 }
 // ends, jitter included. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
 // nothing.
 func (c *Throttle) Hold(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) (open instant.Instant) {
-	return c.note(now, key, wait, waitedFor, func(h *hold) bool {
-		end := instant.After(now, min(wait, conf.Longest()))
-		h.begin(now, end, conf, u)
-		h.own = max(h.own, end)
-		return true
-	})
-}
-
-// HoldForFleet is Hold for a response that another member of a fleet got. If there is no room
-// for the hold, or if it ends no later than is known, HoldForFleet does nothing.
-func (c *Throttle) HoldForFleet(now instant.Instant, key uint64, wait time.Duration, conf Config, u float64) {
-	c.note(now, key, wait, forgettable, func(h *hold) bool { // the fleet only replaces holds that are over
-		end := instant.After(now, min(wait, conf.Longest(), queue.MaxHeard))
-		if end <= h.named() {
-			return false
-		}
-		h.begin(now, end, conf, u)
-		h.heard = end
-		return true
-	})
-}
-
-// note notes a refusal in the hold of a scope by a function that reports whether it is news. It
-// returns when the hold ends. Only a hold of a class below that makes room.
-func (c *Throttle) note(now instant.Instant, key uint64, wait time.Duration, below int, note func(*hold) (news bool)) (open instant.Instant) {
 	if wait <= 0 {
 		return now
 	}
 	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, below)
+	h, evicted := c.holdFor(now, key)
 	open = now
 	if h != nil {
-		if note(h) {
-			h.refusal = c.told.Add(1)
-			h.reopen()
-		}
+		end := instant.After(now, min(wait, conf.Longest()))
+		h.begin(now, end, conf, u)
+		h.named = max(h.named, end)
+		h.refusal = c.told.Add(1)
+		h.reopen()
 		c.kept.spares.Note(key, h.worth(now))
 		open = h.open
 	}
@@ -150,7 +123,7 @@ func (c *Throttle) Leave(w *queue.Waiter) {
 func (c *Throttle) Answered(now instant.Instant, key uint64, sent instant.Instant) {
 	c.mu.Lock()
 	var next *queue.Waiter
-	if h := c.holds[key]; h != nil && now >= h.open && sent >= h.named() {
+	if h := c.holds[key]; h != nil && now >= h.open && sent >= h.named {
 		h.credits += rampGrowth
 		next = h.queue.First()
 	}
@@ -167,16 +140,16 @@ func (c *Throttle) HeldSince(now instant.Instant, key uint64, known uint32) bool
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.holds[key]
-	return h != nil && now < h.named() && h.refusal > known
+	return h != nil && now < h.named && h.refusal > known
 }
 
 // Named returns the time before which nothing of a scope is sent, as the server
-// named it to this member and without jitter. It is zero if that time is over.
+// named it and without jitter. It is zero if that time is over.
 func (c *Throttle) Named(now instant.Instant, key uint64) instant.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.holds[key]; h != nil && now < h.own {
-		return h.own
+	if h := c.holds[key]; h != nil && now < h.named {
+		return h.named
 	}
 	return 0
 }
@@ -238,15 +211,14 @@ func (c *Throttle) leave(w *queue.Waiter) (next *queue.Waiter) {
 
 // holdFor returns the hold of a scope, and makes it if there is none; the lock is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
-// goes and wakes the next. If there is no room, holdFor returns nil. Only a hold of a class below
-// that makes room.
-func (c *Throttle) holdFor(now instant.Instant, key uint64, below int) (h *hold, evicted *queue.Waiter) {
+// goes and wakes the next. If there is no room, holdFor returns nil.
+func (c *Throttle) holdFor(now instant.Instant, key uint64) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.holds[key]; h != nil {
 		return h, nil
 	}
 	if len(c.holds) >= queue.MaxScopes {
-		victim, found := queue.Spare(&c.kept.spares, now, c.holds, below, func(h *hold) queue.Worth { return h.worth(now) })
+		victim, found := queue.Spare(&c.kept.spares, now, c.holds, waitedFor, func(h *hold) queue.Worth { return h.worth(now) })
 		if !found {
 			return nil, nil
 		}

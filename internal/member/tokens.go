@@ -1,15 +1,17 @@
-// Tokens of a rate that a fleet shares. A fleet is the processes that share what they
-// know of a host.
+// Tokens of a rate that the members share.
 
-package rate
+package member
 
 import (
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	xrate "golang.org/x/time/rate"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 const (
@@ -37,8 +39,7 @@ const (
 	tokenLife = time.Second
 )
 
-// shared is the part of a Rate whose tokens come from a fleet. The lock of the Rate
-// guards it. The rules:
+// tokens are the rate.Tokens of a host. The rules:
 //
 //   - The member asks for as many tokens as requests wait, and for twice as many as it
 //     used since it asked last. It asks ten times in a second at most. So a client that
@@ -54,7 +55,14 @@ const (
 //     takes them from the rate. Tokens of the fleet that it dropped pay for the first of them.
 //   - Other members may have other rules. The fleet then gives each of them tokens, and
 //     the member itself keeps to its own rate.
-type shared struct {
+type tokens struct {
+	askAt atomic.Int64 // no question for tokens before this time; written with the lock
+
+	mu     sync.Mutex  // the lock, if a comment says that it is held; guards everything below
+	conf   rate.Config // zero: the host has no rate
+	bucket rate.Bucket // with the member's own part of the rate
+	part   int         // of the burst that is the member's own
+	silence
 	leases  []lease
 	asking  bool
 	asked   instant.Instant
@@ -65,13 +73,17 @@ type shared struct {
 	need    int             // tokens that the first waiter needs together; 0: one at a time
 	needed  instant.Instant // when it asked for them last
 	members int             // of the fleet
-	silent  bool
-	since   instant.Instant // when the first question was asked that got no answer, if silent
-	spent   int             // tokens used since then, less those of the fleet that were dropped
-	told    int             // tokens of spent that the last question told of
 	hungry  instant.Instant // since when all answers are without tokens; 0: the last had some, or was late
 	luck    float64         // random, in [0,1), drawn at each question unless it is hungry
 	own     instant.Instant // no token of this member before this time
+}
+
+// A silence is the time since the fleet has not answered.
+type silence struct {
+	silent bool
+	since  instant.Instant // when the first question was asked that got no answer, if silent
+	spent  int             // tokens used since then, less those of the fleet that were dropped
+	told   int             // tokens of spent that the last question told of
 }
 
 // A lease is n tokens, the first of them for the time at, the others every so much later.
@@ -81,104 +93,106 @@ type lease struct {
 	n     int
 }
 
-// A Ask asks the fleet for tokens. If the fleet was silent, it says for how long, and how many
+// A question asks the fleet for tokens. If the fleet was silent, it says for how long, and how many
 // tokens the member has used by itself.
-type Ask struct {
-	PerSecond   float64
-	Burst, Want int
-	Silence     time.Duration
-	Spent       int
+type question struct {
+	rate    rate.Config
+	want    int
+	silence time.Duration
+	spent   int
 }
 
-// Share makes the tokens come from a fleet with so many members.
-func (r *Rate) Share(now instant.Instant, members int) {
-	members = max(1, members)
-	r.mu.Lock()
-	if r.shared == nil {
-		r.shared = &shared{own: -instant.Never}
+// Set changes the rate.
+func (s *tokens) Set(now instant.Instant, c rate.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conf == (rate.Config{}) {
+		s.own, s.members, s.bucket = -instant.Never, 1, rate.NewBucket(c)
+	} else if c.PerSecond != s.conf.PerSecond {
+		s.forget(now)
 	}
-	changed := r.shared.members != members
-	if changed {
-		r.shared.members = members
-		r.limit(now)
-	}
-	r.mu.Unlock()
-	if changed {
-		r.WakeFirst()
-	}
+	s.conf = c
+	s.divide(now)
 }
 
-// MayAsk reports whether it may be time to ask the fleet for tokens. It is a single atomic
-// load.
-func (r *Rate) MayAsk(now instant.Instant) bool { return int64(now) >= r.askAt.Load() }
+// share notes the size of the fleet, and reports whether it is new.
+func (s *tokens) share(now instant.Instant, members int) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if changed = s.members != members && s.members > 0; changed {
+		s.members = members
+		s.divide(now)
+	}
+	return changed
+}
 
-// AskTokens returns what the owner has to ask the fleet for now, while so many requests
-// wait. ok is false if there is nothing to ask. patience is how long the request that asks, or
-// that comes while an answer is awaited, can wait for it. u in [0,1) draws the jitter.
-func (r *Rate) AskTokens(now instant.Instant, waiting int, patience time.Duration, u float64) (ask Ask, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, until := r.shared, instant.After(now, patience)
-	if s == nil || !r.MayAsk(now) {
-		return Ask{}, false
+// mayAsk reports whether it may be time to ask the fleet for tokens. It is a single atomic load.
+func (s *tokens) mayAsk(now instant.Instant) bool { return int64(now) >= s.askAt.Load() }
+
+// ask returns what to ask the fleet for now, while requests wait for so many tokens. ok is false if there is nothing to ask. patience
+// is how long the request that asks, or that comes while an answer is awaited, can wait for it. u in [0,1) draws the jitter.
+func (s *tokens) ask(now instant.Instant, waiting int, patience time.Duration, u float64) (q question, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until := instant.After(now, patience)
+	if s.members == 0 || !s.mayAsk(now) {
+		return q, false
 	}
 	if s.asking && now < s.until {
 		s.until = min(s.until, until)
-		return Ask{}, false
+		return q, false
 	}
-	r.fromFleet(now)
+	s.fromFleet(now)
 	s.expire(now)
+	if waiting > 0 && now < instant.After(s.needed, 2*tokenLife) {
+		waiting = max(waiting, s.need)
+	}
 	want := waiting + 2*s.used - s.left()
 	if want <= 0 {
-		return Ask{}, false
+		return q, false
 	}
-	ask = Ask{PerSecond: r.conf.PerSecond, Burst: r.conf.Burst, Want: want}
+	q = question{rate: s.conf, want: want}
 	if s.silent {
-		ask.Silence, ask.Spent = s.until.Sub(s.since), max(0, s.spent)
+		q.silence, q.spent = s.until.Sub(s.since), max(0, s.spent)
 	}
-	s.asking, s.asked, s.until, s.want, s.used, s.told = true, now, until, want, 0, ask.Spent
+	s.asking, s.asked, s.until, s.want, s.used, s.told = true, now, until, want, 0, q.spent
 	if s.hungry == 0 {
 		s.luck = u
 	}
 	s.due = max(s.due, now).Add(askEvery + time.Duration(u*float64(askJitter)))
-	r.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
-	return ask, true
+	s.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
+	return q, true
 }
 
-// GiveBack returns the tokens of the fleet that were not used, and drops them.
-func (r *Rate) GiveBack(now instant.Instant) (unused Ask) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.shared
-	if s == nil {
-		return Ask{}
-	}
+// giveBack returns the tokens of the fleet that were not used, and drops them.
+func (s *tokens) giveBack(now instant.Instant) (unused question) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.expire(now)
-	unused = Ask{PerSecond: r.conf.PerSecond, Burst: r.conf.Burst, Want: s.left()}
+	unused = question{rate: s.conf, want: s.left()}
 	s.leases = nil
 	return unused
 }
 
 // left returns how many tokens are leased.
-func (s *shared) left() (n int) {
+func (s *tokens) left() (n int) {
 	for _, l := range s.leases {
 		n += l.n
 	}
 	return n
 }
 
-// Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the member
+// grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the member
 // does not ask again before the time again. More tokens than the member wanted do not
 // count. Neither do times that are further away than a second, or two tokens at this rate. And
 // the member never takes more than the whole rate and its burst.
-func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.Duration, again instant.Instant) {
-	r.mu.Lock()
-	s := r.shared
-	if s == nil || !s.asking {
-		r.mu.Unlock()
+func (s *tokens) grant(now instant.Instant, n int, at instant.Instant, every time.Duration, again instant.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asking {
 		return // too late
 	}
-	far := max(tokenLife, 2*interval(r.conf.PerSecond))
+	far := max(tokenLife, 2*interval(s.conf.PerSecond))
 	n = min(n, s.want)
 	feeds := n > 0 && at <= instant.After(now, far)
 	switch {
@@ -187,35 +201,33 @@ func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.
 	case s.hungry == 0:
 		s.hungry = now
 	}
-	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(r.conf.PerSecond/(4*s.parts()))))
+	endures := (1 + s.luck) * float64(max(2*tokenLife, interval(s.conf.PerSecond/(4*float64(s.members)))))
 	starves := !feeds && now > instant.After(s.hungry, time.Duration(endures))
 	inTime := now < s.until
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.
-	if r.fromFleet(now) && starves {
-		r.hearNothing(now)
+	if s.fromFleet(now) && starves {
+		s.hearNothing(now)
 	}
 	s.asking = false
 	s.spent = max(s.spent-s.told-n, -s.want)
 	if inTime && !starves {
 		s.silent = false
 		if feeds {
-			least := interval(r.conf.PerSecond)
+			least := interval(s.conf.PerSecond)
 			every = min(max(every, least), far)
-			saved := min(float64(r.conf.Burst-1)*float64(least), float64(instant.Forever/4))
+			saved := min(float64(s.conf.Burst-1)*float64(least), float64(instant.Forever/4))
 			at = max(at, s.own, now.Add(-time.Duration(saved)))
 			s.own = instant.After(at, time.Duration(n)*every)
 			s.lease(now, n, at, every)
 		}
-		r.askAt.Store(max(r.askAt.Load(), int64(min(again, instant.After(now, far)))))
+		s.askAt.Store(max(s.askAt.Load(), int64(min(again, instant.After(now, far)))))
 	}
-	r.mu.Unlock()
-	r.WakeFirst()
 }
 
 // lease takes n tokens, the first of them for the time at. Those whose time has come can be
 // used from now on.
-func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every time.Duration) {
+func (s *tokens) lease(now instant.Instant, n int, at instant.Instant, every time.Duration) {
 	if at <= now {
 		saved := int(min(int64(n), int64(now.Sub(at)/every)+1))
 		s.leases = append(s.leases, lease{now, 0, saved})
@@ -226,31 +238,18 @@ func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every tim
 	}
 }
 
-// parts returns how many members share the rate.
-func (s *shared) parts() float64 {
-	if s == nil {
-		return 1
-	}
-	return float64(s.members)
-}
-
 // count counts the tokens of a send, to know for how many to ask the fleet.
-func (s *shared) count(tokens int) {
-	if s == nil {
-		return
-	}
-	if s.used += tokens; s.silent {
-		s.spent += tokens
+func (s *tokens) count(n int) {
+	if s.used += n; s.silent {
+		s.spent += n
 	}
 }
 
 // forget drops the tokens and the waits that the fleet gave for another rate; the lock is held.
 // They may lie far ahead if that rate was low.
-func (r *Rate) forget(now instant.Instant) {
-	if s := r.shared; s != nil {
-		s.leases, s.own, s.due = nil, -instant.Never, now
-		r.askAt.Store(int64(now))
-	}
+func (s *tokens) forget(now instant.Instant) {
+	s.leases, s.own, s.due = nil, -instant.Never, now
+	s.askAt.Store(int64(now))
 }
 
 // interval returns the time between two tokens of a rate, a day at most.
@@ -258,57 +257,74 @@ func interval(perSecond float64) time.Duration {
 	return time.Duration(min(float64(time.Second)/perSecond, float64(24*time.Hour)))
 }
 
-// leased returns how long it takes until there are n tokens of the fleet. For tokens that
-// are not leased yet, it is how long it takes until the fleet has answered. ok is false if
-// the tokens do not come from a fleet, or if the fleet is silent. first says that the first
-// waiter asks; the lock is held.
-func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duration, ok bool) {
-	s := r.shared
+// WaitFor returns how long it takes until there are n tokens. For tokens of the fleet that are not leased yet, it is how long it
+// takes until the fleet has answered.
+func (s *tokens) WaitFor(now instant.Instant, n int, first bool) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if first {
-		s.collects(now, n)
+		s.collect(now, n)
 	}
-	if !r.fromFleet(now) {
-		return 0, false
+	if !s.fromFleet(now) {
+		if first {
+			n = min(n, s.part)
+		}
+		return s.orAnswer(now, s.bucket.WaitFor(now, n, first)).Sub(now)
 	}
 	s.expire(now)
 	if at, enough := s.last(n); enough {
-		return max(0, at.Sub(now)), true
+		return max(0, at.Sub(now))
 	}
-	return r.answer(now).Sub(now), true
+	return s.answer(now).Sub(now)
 }
 
-// reserveLeased takes n tokens of the fleet that can be used within ahead. at and ask are as
-// for Rate.reserve. ok is as in leased. The lock is held.
-func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, got, ok bool) {
-	s := r.shared
-	if !r.fromFleet(now) {
-		return
+// Take takes n tokens, of the fleet or of the member's own part. Of a bucket that has only a part of the burst, the rest is owed: the
+// member waits for it afterwards.
+func (s *tokens) Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.collect(now, n)
+	if s.fromFleet(now) {
+		return s.takeLeased(now, ahead, n)
 	}
-	s.collects(now, n)
+	some := min(n, s.part)
+	if at, ask, ok = s.bucket.Take(now, ahead, some); !ok {
+		return s.orAnswer(now, at.Sub(now)), s.orAnswer(now, ask.Sub(now)), false
+	}
+	s.count(n)
+	for n -= some; n > 0; n -= some {
+		some = min(n, s.part)
+		s.bucket.Limiter.ReserveN(clockTime(now), some)
+	}
+	return at, ask, true
+}
+
+// takeLeased takes n tokens of the fleet; the lock is held.
+func (s *tokens) takeLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
 	s.expire(now)
 	at, enough := s.last(n)
 	if !enough {
-		at = r.answer(now)
-		return at, at, false, true
+		at = s.answer(now)
+		return at, at, false
 	}
 	if at > instant.After(now, ahead) {
-		return at, at.Add(-ahead), false, true
+		return at, at.Add(-ahead), false
 	}
 	s.need = 0
 	s.spend(n)
 	s.count(n)
-	return max(at, now), ask, true, true
+	return max(at, now), 0, true
 }
 
-// collects notes that the first waiter needs n tokens together.
-func (s *shared) collects(now instant.Instant, n int) {
-	if s != nil && n > 1 {
+// collect notes that the first waiter needs n tokens together.
+func (s *tokens) collect(now instant.Instant, n int) {
+	if n > 1 {
 		s.need, s.needed = n, now
 	}
 }
 
 // last returns when the nth token can be used, if there are so many.
-func (s *shared) last(n int) (at instant.Instant, ok bool) {
+func (s *tokens) last(n int) (at instant.Instant, ok bool) {
 	for _, l := range s.leases {
 		if n <= l.n {
 			return l.at.Add(time.Duration(n-1) * l.every), true
@@ -319,7 +335,7 @@ func (s *shared) last(n int) (at instant.Instant, ok bool) {
 }
 
 // spend takes the first n tokens.
-func (s *shared) spend(n int) {
+func (s *tokens) spend(n int) {
 	for n > 0 {
 		l := &s.leases[0]
 		some := min(n, l.n)
@@ -332,53 +348,44 @@ func (s *shared) spend(n int) {
 
 // answer returns when the fleet has answered a question, or is silent; the lock is held. If it
 // takes longer, nobody is refused for that, and it is asked about again.
-func (r *Rate) answer(now instant.Instant) instant.Instant {
-	if s := r.shared; s.asking && now < s.until {
+func (s *tokens) answer(now instant.Instant) instant.Instant {
+	if s.asking && now < s.until {
 		return min(s.until, instant.After(now, AnswerTime))
 	}
-	return instant.After(max(now, instant.Instant(r.askAt.Load())), AnswerTime)
+	return instant.After(max(now, instant.Instant(s.askAt.Load())), AnswerTime)
 }
 
 // orAnswer returns when a wait for the member's own tokens ends. A fleet that is silent may answer
 // the next question, so the wait ends there at the latest; the lock is held.
-func (r *Rate) orAnswer(now instant.Instant, wait time.Duration) instant.Instant {
-	at := instant.After(now, wait)
-	if r.shared != nil {
-		at = min(at, r.answer(now))
-	}
-	return at
+func (s *tokens) orAnswer(now instant.Instant, wait time.Duration) instant.Instant {
+	return min(instant.After(now, wait), s.answer(now))
 }
 
 // fromFleet reports whether the tokens come from a fleet that answers; the lock is held.
-func (r *Rate) fromFleet(now instant.Instant) bool {
-	s := r.shared
-	if s == nil {
-		return false
-	}
+func (s *tokens) fromFleet(now instant.Instant) bool {
 	if s.asking && !s.silent && now >= s.until {
 		s.hungry = 0
-		r.hearNothing(now)
+		s.hearNothing(now)
 	}
 	return !s.silent
 }
 
 // hearNothing makes the fleet count as silent since the last question; the lock is held.
-func (r *Rate) hearNothing(now instant.Instant) {
-	s := r.shared
+func (s *tokens) hearNothing(now instant.Instant) {
 	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
 	// No burst: what this member saved up while the fleet answered is not its own. If each member
 	// had its first token at once, many members would send far more than the rate together. So
 	// these tokens come at random times, in the time in which the rate has a token for each member.
-	own := 1 - s.luck*(1-1/s.parts())
-	if r.lim.TokensAt(clockTime(now)) > own {
-		r.lim = xrate.NewLimiter(r.lim.Limit(), r.part)
-		r.lim.AllowN(clockTime(now.Add(-interval(float64(r.lim.Limit())/own))), r.part)
+	own, limit := 1-s.luck*(1-1/float64(s.members)), s.bucket.Limiter.Limit()
+	if s.bucket.Limiter.TokensAt(clockTime(now)) > own {
+		s.bucket.Limiter = xrate.NewLimiter(limit, s.part)
+		s.bucket.Limiter.AllowN(clockTime(now.Add(-interval(float64(limit)/own))), s.part)
 	}
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens
 // collects them over several answers. Those that it needs do not become too old while it asks.
-func (s *shared) expire(now instant.Instant) {
+func (s *tokens) expire(now instant.Instant) {
 	spare := math.MaxInt
 	if now < instant.After(s.needed, 2*tokenLife) {
 		spare = s.left() - s.need
@@ -402,11 +409,11 @@ func (s *shared) expire(now instant.Instant) {
 	}
 }
 
-// limit sets the member's own limit: the rate, or its part of it in a fleet; the lock is
-// held.
-func (r *Rate) limit(now instant.Instant) {
-	perSecond := r.conf.PerSecond / r.shared.parts()
-	r.part = max(1, int(math.Round(float64(r.conf.Burst)/r.shared.parts())))
-	r.lim.SetLimitAt(clockTime(now), xrate.Limit(perSecond))
-	r.lim.SetBurstAt(clockTime(now), r.part)
+// divide gives the member's own bucket its part of the rate; the lock is held.
+func (s *tokens) divide(now instant.Instant) {
+	s.part = max(1, int(math.Round(float64(s.conf.Burst)/float64(s.members))))
+	s.bucket.Set(now, rate.Config{PerSecond: s.conf.PerSecond / float64(s.members), Burst: s.part})
 }
+
+// clockTime returns now as x/time needs it. The date does not matter.
+func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }
