@@ -104,16 +104,16 @@ func compare(t *testing.T, k key, want, got Figures, several bool) {
 	}
 }
 
-// near checks a figure.
+// near checks a figure. In a tenth of an experiment whose server fails at random, chance moves load and success.
 func near(t *testing.T, k key, i Figure, want, got float64) {
 	t.Helper()
 	off := math.Abs(want - got)
 	switch {
 	case math.IsNaN(want) && math.IsNaN(got), want == got:
 	case i == Load || i == Outage:
-		assert.Less(t, off, 0.1*want+0.06, "%v: load %v instead of %v", k, got, want)
+		assert.Less(t, off, 0.2*want+0.06, "%v: load %v instead of %v", k, got, want)
 	case i == Success:
-		assert.Less(t, off, 5.0, "%v: success %v instead of %v", k, got, want)
+		assert.Less(t, off, 8.0, "%v: success %v instead of %v", k, got, want)
 	case i == Back:
 		assert.Equal(t, want > 10, got > 10, "%v: back after %v s instead of %v", k, got, want)
 	case i == Lost:
