@@ -3,6 +3,10 @@
 package rulejson
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +37,58 @@ type Part struct {
 	Base    policy.Rule
 
 	node *node
+}
+
+// maxChanges bounds what Changes lists.
+const maxChanges = 20
+
+// Changes lists what differs from an older file, which may be nil, as in `rule.max_attempts: 4 → 6`. If there is more
+// than it lists, the last item says how much.
+func (f *File) Changes(old *File) (list []string) {
+	before, now := map[string]string{}, map[string]string{}
+	if old != nil {
+		old.root.leaves(before)
+	}
+	f.root.leaves(now)
+	for path := range before {
+		if _, ok := now[path]; !ok {
+			now[path] = ""
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		switch was, is := before[path], now[path]; {
+		case was == is:
+		case was == "":
+			list = append(list, path+": "+is)
+		case is == "":
+			list = append(list, path+": removed")
+		default:
+			list = append(list, path+": "+was+" → "+is)
+		}
+	}
+	if more := len(list) - maxChanges; more > 0 {
+		list = append(list[:maxChanges], fmt.Sprintf("and %d more", more))
+	}
+	return list
+}
+
+// leaves adds the values below n by their paths.
+func (n *node) leaves(to map[string]string) {
+	switch text, isText := n.value.(string); {
+	case len(n.kids) > 0:
+		for _, kid := range n.kids {
+			kid.leaves(to)
+		}
+	case isText:
+		to[n.path()] = quote(text)
+	case n.isObject():
+		to[n.path()] = "{}"
+	case n.isList():
+		to[n.path()] = "[]"
+	default:
+		text, _ := json.Marshal(n.value)
+		to[n.path()] = string(text)
+	}
 }
 
 // Locate returns the places of the faults that transport.New and
@@ -67,9 +123,8 @@ func (l *loader) locate(root *node, fault *policy.FieldError) {
 		l.invalid(n, &here)
 		return
 	}
-	here.Field = ""
 	if n == nil {
 		n = root
 	}
-	l.note(n.keyPos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
+	l.note(n.keyPos, n, fault, "%s", inJSON(fault.Err.Error()))
 }

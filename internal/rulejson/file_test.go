@@ -399,3 +399,23 @@ func TestLoadIdempotent(t *testing.T) {
 	}
 	assert.True(t, load(t, `"idempotent": ["POST"]`, Names{}).Idempotent(&http.Request{Method: "POST"}))
 }
+
+// A file lists what differs from another, and says how much it leaves out.
+func TestChanges(t *testing.T) {
+	parse := func(text string) *File {
+		f, err := Parse(strings.NewReader(text), Names{})
+		require.NoError(t, err)
+		return f
+	}
+	var hosts []string
+	for i := range 25 {
+		hosts = append(hosts, fmt.Sprintf(`"h%02d": {"max_attempts": 2}`, i))
+	}
+	many := parse(`{"hosts": {` + strings.Join(hosts, ",") + `}}`)
+	all := many.Changes(nil)
+	require.Len(t, all, 21, "changes")
+	assert.Equal(t, []string{`hosts["h00"].max_attempts: 2`, "and 5 more"}, []string{all[0], all[20]})
+	assert.Empty(t, many.Changes(many))
+	assert.Equal(t, []string{`rule.hedge: removed`, `rule.hedge.percentile: 98`},
+		parse(`{"rule": {"hedge": {"percentile": 98}}}`).Changes(parse(`{"rule": {"hedge": "off"}}`)))
+}

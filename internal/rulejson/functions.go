@@ -105,7 +105,7 @@ func (l *loader) constant(n *node) backoff.Backoff {
 			}
 		case "type":
 		default:
-			l.faultKey(kid, "unknown key; the keys here are type, delay")
+			l.noKey(kid, []string{"type", "delay"})
 		}
 	}
 	if n.member("delay") == nil {
@@ -211,7 +211,7 @@ func (l *loader) clause(n *node) classify.Func {
 	before := l.count()
 	for _, kid := range l.members(n) {
 		if known := []string{"status", "body", "error", "name", "class"}; !slices.Contains(known, kid.key) {
-			l.faultKey(kid, "unknown key; the keys here are %s", join(known))
+			l.noKey(kid, known)
 		}
 	}
 	status, body, kind, class := n.member("status"), n.member("body"), n.member("error"), n.member("class")

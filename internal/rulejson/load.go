@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -247,9 +249,11 @@ func (l *loader) invalid(n *node, fault *policy.FieldError) {
 		}
 		n, rest = member, rest[1:]
 	}
-	here := *fault
-	here.Field = strings.Join(rest, ".")
-	l.note(n.pos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
+	text := inJSON(fault.Err.Error())
+	if len(rest) > 0 {
+		text = strings.Join(rest, ".") + ": " + text
+	}
+	l.note(n.pos, n, fault, "%s", text)
 }
 
 // hosts reads the rules of hosts and paths by their patterns.
@@ -295,12 +299,97 @@ func (l *loader) unknown(n *node, t reflect.Type) {
 	case foreign && t == rule:
 		l.faultKey(n, "unknown key; %s", help)
 	case isBackoff(t):
-		l.faultKey(n, "unknown key; the keys here are type, %s", join(keysOf(t)))
+		l.noKey(n, append([]string{"type"}, keysOf(t)...))
 	case t == rule:
-		l.faultKey(n, "unknown key; the keys here are %s", join(ruleKeys()))
+		l.noKey(n, ruleKeys())
 	default:
-		l.faultKey(n, "unknown key; the keys here are %s", join(keysOf(t)))
+		l.noKey(n, keysOf(t))
 	}
+}
+
+// few is how many keys a fault may list.
+const few = 8
+
+// noKey notes that a key is none of the known. It names the nearest of them, or else all if they are few.
+func (l *loader) noKey(n *node, known []string) {
+	if len(l.faults) == maxFaults { // nobody reads it
+		known = nil
+	}
+	near := nearest(n.key, known)
+	if near == "" && len(known) > few {
+		near = nearest(n.key, slices.Sorted(maps.Keys(foreignKeys)))
+	}
+	help, foreign := foreignKeys[near]
+	switch {
+	case foreign:
+		l.faultKey(n, "unknown key; %s", help)
+	case near != "":
+		l.faultKey(n, "unknown key; did you mean %s?", quote(near))
+	case len(known) > few:
+		l.faultKey(n, "unknown key; no key of a rule is like it")
+	default:
+		l.faultKey(n, "unknown key; the keys here are %s", join(known))
+	}
+}
+
+// nearest returns the known key that differs least from a key: in two letters at most, and in one if it is short. It
+// returns "" if there is none.
+func nearest(key string, known []string) (near string) {
+	key = fold(key)
+	if len(key) > 64 {
+		return ""
+	}
+	least := min(3, len(key)/3+1)
+	for _, k := range known {
+		if d := distance(key, fold(k)); d < least {
+			near, least = k, d
+		}
+	}
+	return near
+}
+
+// distance returns how many bytes have to be changed, left out or added to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0] // of the row above, one to the left
+		row[0] = i + 1
+		for j := range len(b) {
+			d := before
+			if a[i] != b[j] {
+				d = min(before, row[j], row[j+1]) + 1
+			}
+			before, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}
+
+// goWords are what the reasons of package policy say in Go.
+var goWords = regexp.MustCompile(`policy\.(On|Off)\b|\b[A-Z][A-Za-z]+\b`)
+
+// inJSON returns a reason in the words of a file.
+func inJSON(reason string) string {
+	return goWords.ReplaceAllStringFunc(reason, func(word string) string {
+		if value, ok := strings.CutPrefix(word, "policy."); ok {
+			return quote(strings.ToLower(value))
+		}
+		if isField(reflect.TypeFor[policy.Rule](), word) {
+			return quote(snake(word))
+		}
+		return word
+	})
+}
+
+// isField reports whether a rule or one of its groups has a field of this name.
+func isField(t reflect.Type, name string) bool {
+	return slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+		_, group := groups[f.Type]
+		return f.Name == name || group && isField(f.Type, name)
+	})
 }
 
 // ruleKeys lists the keys of a rule.

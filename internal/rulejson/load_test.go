@@ -186,18 +186,18 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; write "max_attempts", which counts the first attempt, too`},
 		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "enabled": "on"}, "retry_budget": {"ratio": "off", "min_per_second": "off"}}, "A.example": {}}}`,
 			"line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off\n" +
 				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
 				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
-				"line 1, column 133: hosts[\"a.example\"].retry_budget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
+				"line 1, column 133: hosts[\"a.example\"].retry_budget: would earn no retries at all; \"enabled\": \"off\" turns the budget off, \"max_attempts\": 1 the retries"},
 		{"on without a max", `{"rule": {"concurrency": {"enabled": "on"}, "max_attempts": -1}, "hosts": {"h": {"concurrency": {"enabled": "on"}}}}`,
-			"line 1, column 38: rule.concurrency.enabled: on needs a Max, the most requests that the host takes at a time\n" +
+			"line 1, column 38: rule.concurrency.enabled: on needs a \"max\", the most requests that the host takes at a time\n" +
 				"line 1, column 61: rule.max_attempts: the number -1 is negative; write 1 to turn retries off"},
 		{"column counts characters", `{"$schema": "ü", "rule": {"räte": 1}}`,
-			`line 1, column 27: rule["räte"]: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, max_attempts, backoff, classify, retry_after, max_retry_after, idempotent, idempotency_key, attempt_timeout, connect_timeout, first_event_timeout, max_elapsed_time, stall_timeout, rate_limit, retry_budget, share_retry_after, throttle_key, quota_pacing, cost, circuit_breaker, concurrency, hedge, replay_buffer, resume, max_refetch`},
+			`line 1, column 27: rule["räte"]: unknown key; no key of a rule is like it`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; did you mean "attempt_timeout"?`},
 		{"a secret in a key", `{"hosts": {"https://me:s3cret@h/?token=s3cret": {"resume": 1}}}`,
 			`line 1, column 12: hosts["https://xxxxx@h/?xxxxx"]: "https://xxxxx@h/?xxxxx" has a scheme; leave it out
 line 1, column 60: hosts["https://xxxxx@h/?xxxxx"].resume: "the number 1" is none of off and on`},
@@ -293,7 +293,7 @@ func TestLoadReportsAllFaultsInOrder(t *testing.T) {
 }`), Names{})
 	require.EqualError(t, err, `line 3, column 27: hosts["a"].max_attempts: 1001 is more than 1000 attempts
 line 3, column 57: hosts["a"].rate_limit.burst: zero means the default; leave the key out
-line 4, column 11: hosts["b"].atempts: unknown key; the keys here are `+join(ruleKeys())+`
+line 4, column 11: hosts["b"].atempts: unknown key; write "max_attempts", which counts the first attempt, too
 line 4, column 68: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
 line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
 line 6, column 29: rule.replay_buffer: 68157440 is more than 64 MiB (67108864 bytes)

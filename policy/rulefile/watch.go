@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -48,10 +49,15 @@ type Watcher struct {
 	// Default nobody.
 	Report func(error)
 
-	mu      sync.Mutex // guards the fields below, and is held during Apply and Report
-	data    []byte     // in force
-	suspect string     // the bad content, or the error, of the last reading
-	judged  string     // bad content, or an error, that was reported
+	// Logger gets an Info line for each later content that is put in force, with what changed, and when
+	// a fault is over. What Report is told is an Error line for each fault. Default none.
+	Logger *slog.Logger
+
+	mu      sync.Mutex     // guards the fields below, and is held during Apply and Report
+	file    *rulejson.File // in force; nil: none
+	data    []byte         // that of file
+	suspect string         // the bad content, or the error, of the last reading
+	judged  string         // bad content, or an error, that was reported
 }
 
 // Start puts the rules of the file in force. Then it reads the file again at each Interval,
@@ -67,7 +73,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 	defer w.mu.Unlock()
 	data, err := w.read()
 	if err == nil {
-		err = w.put(data)
+		_, err = w.put(data)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -146,9 +152,13 @@ func (w *Watcher) check(asked bool) error {
 		return err
 	}
 	if err == nil {
-		if err = w.put(data); err == nil {
+		var changes []string
+		if changes, err = w.put(data); err == nil {
 			if told {
 				w.report(nil)
+			}
+			if len(changes) > 0 {
+				w.log(slog.LevelInfo, "rules changed", slog.Any("changes", changes))
 			}
 			return nil
 		}
@@ -167,19 +177,38 @@ func (w *Watcher) report(err error) {
 	if w.Report != nil {
 		w.Report(err)
 	}
+	faults := []error{err}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		faults = all.Unwrap()
+	}
+	for _, fault := range faults {
+		if fault == nil {
+			w.log(slog.LevelInfo, "rules in force")
+		} else {
+			w.log(slog.LevelError, "rules not in force", slog.String("fault", fault.Error()))
+		}
+	}
 }
 
-// put puts rules in force.
-func (w *Watcher) put(data []byte) error {
+// log writes a line.
+func (w *Watcher) log(level slog.Level, message string, attrs ...slog.Attr) {
+	if w.Logger != nil {
+		w.Logger.LogAttrs(context.Background(), level, message, append([]slog.Attr{slog.String("file", w.Path)}, attrs...)...)
+	}
+}
+
+// put puts rules in force, and returns what changes.
+func (w *Watcher) put(data []byte) (changes []string, err error) {
 	f, err := rulejson.Parse(bytes.NewReader(data), rulejson.Names(w.Names))
 	if err != nil {
-		return joined(err)
+		return nil, joined(err)
 	}
 	if err := w.Apply(f.Rules()); err != nil {
-		return joined(f.Locate(err))
+		return nil, joined(f.Locate(err))
 	}
-	w.data, w.suspect, w.judged = data, "", ""
-	return nil
+	changes = f.Changes(w.file)
+	w.file, w.data, w.suspect, w.judged = f, data, "", ""
+	return changes, nil
 }
 
 // read returns the content of the file, or a byte more than Load accepts. It opens nothing

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,33 @@ var badFiles = map[string]struct {
 	"too long": {func(path string) error {
 		return os.WriteFile(path, []byte(goodFile+strings.Repeat(" ", 1<<20)), 0o600)
 	}, "longer than 1 MiB"},
+}
+
+// A change and each fault are lines of their own.
+func TestWatchWritesLines(t *testing.T) {
+	var lines strings.Builder
+	f := watchFile(t, t.Context(), 0)
+	f.Logger = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "file" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	for _, row := range []struct{ content, lines string }{
+		{`{"rule": {"max_attempts": 3, "hedge": {"delay": "1s"}, "idempotent": ["GET", "PUT"]}, "hosts": {"h": {}}}`,
+			`level=INFO msg="rules changed" changes="[hosts[\"h\"]: {} rule.hedge.delay: \"1s\" rule.idempotent[0]: \"GET\" rule.idempotent[1]: \"PUT\" rule.max_attempts: 2 → 3]"`},
+		{`{ "rule": {"max_attempts": 3, "hedge": {"delay": "1s"}, "idempotent": ["GET", "PUT"]}, "hosts": {"h": {}}}`, ""},
+		{`{"rule": {"max_attempts": -1, "colour": true}}`,
+			`level=ERROR msg="rules not in force" fault="line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off"
+level=ERROR msg="rules not in force" fault="line 1, column 31: rule.colour: unknown key; no key of a rule is like it"`},
+		{goodFile, `level=INFO msg="rules in force"
+level=INFO msg="rules changed" changes="[hosts[\"h\"]: removed rule.hedge.delay: removed rule.idempotent[0]: removed rule.idempotent[1]: removed rule.max_attempts: 3 → 2]"`},
+	} {
+		lines.Reset()
+		require.NoError(t, os.WriteFile(f.Path, []byte(row.content), 0o600))
+		_ = f.Check()
+		assert.Equal(t, row.lines, strings.TrimSpace(lines.String()))
+	}
 }
 
 func TestWatchABadFile(t *testing.T) {
