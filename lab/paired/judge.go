@@ -403,7 +403,7 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 			schedule += wait // the last attempt may wait once more in the line of its host
 		}
 	}
-	if all += schedule; j.stood(c, told) {
+	if all += schedule; j.stood(c) {
 		all += schedule // attempts that are left when a request leaves the line go as usual
 	}
 	reading := time.Duration(0) // of a slow reader, whose deadline passes meanwhile
@@ -416,10 +416,15 @@ func (j *judgement) latest(c *call, b outcome) (all, gap time.Duration) {
 	return max(all, b.took()) + reading + tolerance, gap
 }
 
-// stood reports whether a call has waited for longer than its back-offs and what it was told, so in the line of its host.
-func (j *judgement) stood(c *call, told time.Duration) bool {
+// stood reports whether a call has waited for longer than its back-offs and the wait that its attempt was told, so in the
+// line of its host.
+func (j *judgement) stood(c *call) bool {
 	all := j.of[c.id]
 	for i, a := range all[min(1, len(all)):] {
+		told := time.Duration(0)
+		if before := all[i]; before.left == never {
+			told = time.Duration(before.wait) * time.Second
+		}
 		if a.at-all[i].ended() > slices.Max(j.kind.waits)+told+tolerance {
 			return true
 		}
