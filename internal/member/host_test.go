@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,27 @@ func (s *site) waits(scope uint64, has time.Duration) time.Duration {
 	}
 }
 
+// A list gets its elements from several goroutines.
+type list[T any] struct {
+	mu  sync.Mutex
+	all []T
+}
+
+func (l *list[T]) add(v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, v)
+}
+
+// take returns the elements since the last call.
+func (l *list[T]) take() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.all
+	l.all = nil
+	return all
+}
+
 var (
 	holding = policy.Rule{ShareRetryAfter: policy.On}
 	paced   = policy.Rule{QuotaPacing: policy.On}
@@ -166,20 +188,22 @@ func TestHeld(t *testing.T) {
 	}
 	in(t, "ramp", holding, func(s *site) {
 		s.hears(fleetmsg.Hold, fleetmsg.Message{Status: 429, Wait: sec})
-		var went []time.Duration
+		var times list[time.Duration]
 		begun := time.Now()
 		for range 5 {
-			go func() { s.waits(0, 0); went = append(went, time.Since(begun)) }()
+			go func() { s.waits(0, 0); times.add(time.Since(begun)) }()
 		}
 		time.Sleep(30 * sec)
+		went := times.take()
 		require.Len(s, went, 5)
 		assert.Equal(s, 400*ms, slices.Max(went)-slices.Min(went))
 		s.hears(fleetmsg.Hold, fleetmsg.Message{Status: 429, Wait: sec})
-		went = nil
 		for range 3 {
-			go func() { s.waits(0, 0); went = append(went, time.Since(begun)); s.Answered(s.Now(), 0, s.Now()) }()
+			go func() { s.waits(0, 0); times.add(time.Since(begun)); s.Answered(s.Now(), 0, s.Now()) }()
 		}
 		time.Sleep(30 * sec)
+		went = times.take()
+		require.Len(s, went, 3)
 		assert.Equal(s, slices.Max(went), slices.Min(went), "each response lets two go")
 	})
 }
@@ -227,13 +251,13 @@ func TestQuotas(t *testing.T) {
 	})
 	in(t, "in order", paced, func(s *site) {
 		s.hears(fleetmsg.Quota, fleetmsg.Message{Amount: 4, Limit: 100, Wait: 50 * sec})
-		var went []int
+		var went list[int]
 		for i := range 4 {
-			go func() { s.waits(0, 0); went = append(went, i) }()
+			go func() { s.waits(0, 0); went.add(i) }()
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)
-		assert.Equal(s, []int{0, 1, 2, 3}, went)
+		assert.Equal(s, []int{0, 1, 2, 3}, went.take())
 	})
 	in(t, "false", paced, func(s *site) {
 		lie := func() { s.hears(fleetmsg.Quota, fleetmsg.Message{Limit: 100, Wait: 24 * time.Hour}) }
