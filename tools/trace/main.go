@@ -55,12 +55,12 @@ func follow(program, failures, body string) {
 		failures, body, len(packages), len(files), len(functions), jumps, way)
 }
 
-// traced builds testdata/retry as a program of the root module, each function of which says at its entry
+// traced builds testdata/traced as a program of the root module, each function of which says at its entry
 // where it is.
 func traced(dir string) string {
 	root, err := filepath.Abs("..")
 	check(err)
-	replaced := map[string]string{root + "/retry/main.go": root + "/tools/trace/testdata/retry/main.go"}
+	replaced := map[string]string{root + "/traced/main.go": root + "/tools/trace/testdata/traced/main.go"}
 	goTool := func(args ...string) string {
 		overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 		check(err)
@@ -73,7 +73,7 @@ func traced(dir string) string {
 		}
 		return string(out)
 	}
-	for _, file := range strings.Fields(goTool("list", "-deps", "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}} {{end}}`, "./retry")) {
+	for _, file := range strings.Fields(goTool("list", "-deps", "-f", `{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}} {{end}}`, "./traced")) {
 		own, ok := strings.CutPrefix(file, root+"/")
 		if !ok || replaced[file] != "" {
 			continue
@@ -92,7 +92,7 @@ func traced(dir string) string {
 		replaced[file] = filepath.Join(dir, fmt.Sprint(len(replaced), ".go"))
 		check(os.WriteFile(replaced[file], text, 0o600))
 	}
-	goTool("build", "-o", dir+"/program", "./retry")
+	goTool("build", "-o", dir+"/program", "./traced")
 	return dir + "/program"
 }
 

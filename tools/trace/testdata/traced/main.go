@@ -1,4 +1,4 @@
-// Retry makes a request over the default base, for ../../main.go. Its arguments are how many
+// Traced makes a request over the default base, for ../../main.go. Its arguments are how many
 // attempts get a 503, and whether the body of the response is short or long. Each function that the request enters says so.
 package main
 
