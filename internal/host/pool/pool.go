@@ -140,7 +140,7 @@ const keeps = 3
 //	what happens                                  what follows
 //	failures weigh as much as a proof             the current pool is bad, and attempts try the other
 //	a good response over the other pool           if the current pool is bad, the host moves
-//	a good response over the current pool         it is not bad any more
+//	a good response over the current pool         it is not bad any more, and the other may seek a connection at once
 //	the other pool is bad as well                 it is given up, and a new pool may take its place
 type Pools struct {
 	HTTP1 atomic.Bool // the server wants HTTP/1.1
@@ -171,9 +171,12 @@ func (s *Pools) Calm() bool { return s.Current().faults.Load() < Proof }
 // could be well then, and nobody finds out, so a second response has to follow.
 func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 	from = cmp.Or(from, &s.first)
-	if from.faults.Load() != 0 {
+	if faults := from.faults.Load(); faults != 0 {
 		from.faults.Store(0)
 		from.waits.Store(0)
+		if faults >= Proof {
+			s.reached()
+		}
 	}
 	if from == s.Current() || s.Calm() || !from.proven.Swap(true) && alone {
 		return nil, nil
@@ -188,6 +191,16 @@ func (s *Pools) Good(from *Pool, alone bool) (left *Pool, cause any) {
 	s.other = nil
 	s.leave(left)
 	return left, s.cause
+}
+
+// reached lets the next attempt seek a connection of the other pool. If an attempt found none, the host could perhaps
+// not be reached at all, and now it can.
+func (s *Pools) reached() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.other != nil {
+		s.other.due.Store(0)
+	}
 }
 
 // Failed notes a failure of a weight. left is another pool that is given up because of it, or nil.

@@ -138,6 +138,14 @@ func TestConnectionOfAPool(t *testing.T) {
 	assert.True(t, p.IsOpen())
 	assert.True(t, p.IsDue(0))
 
+	first := s.Current()
+	for _, weight := range []int32{Proof - 1, Proof} {
+		p.Missed(start)
+		assert.Nil(t, s.Failed(first, weight, nil))
+		_, _ = s.Good(first, false)
+		assert.Equal(t, weight == Proof, p.IsDue(start), "the host could not be reached at all, and now it can")
+	}
+
 	assert.False(t, p.Doubtful().IsValid())
 	p.Doubt("[::ffff:192.0.2.1]:80", true)
 	p.Doubt("", true)
