@@ -118,13 +118,14 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 			})
 		},
 		GotConn: func(httptrace.GotConnInfo) {
-			if got.Store(true); t.frees {
-				time.AfterFunc(workerTime, func() {
-					if !heard.Load() {
-						closeIdle(t.base)
-					}
-				})
+			if got.Store(true); !t.http1 {
+				return
 			}
+			time.AfterFunc(workerTime, func() {
+				if free(); t.frees && !heard.Load() { // the response may take long, and each request needs a connection of its own
+					closeIdle(t.base)
+				}
+			})
 		},
 		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a little later.
 		WroteHeaders: func() {

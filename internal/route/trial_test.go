@@ -132,12 +132,15 @@ func TestTrialsOfOnePool(t *testing.T) {
 	for name, row := range map[string]struct {
 		lane  http.RoundTripper
 		waits bool
+		http1 bool
 		took  [2]time.Duration
 	}{
-		"it was sent":         {broken, true, [2]time.Duration{}},
-		"no transport":        {nil, true, [2]time.Duration{time.Minute, time.Minute}},
-		"the second waits":    {lane, true, [2]time.Duration{2300 * time.Millisecond, 2600 * time.Millisecond}},
-		"the second does not": {lane, false, [2]time.Duration{2300 * time.Millisecond, time.Minute}},
+		"it was sent":         {broken, true, false, [2]time.Duration{}},
+		"no transport":        {nil, true, false, [2]time.Duration{time.Minute, time.Minute}},
+		"the second waits":    {lane, true, false, [2]time.Duration{2300 * time.Millisecond, 2600 * time.Millisecond}},
+		"the second does not": {lane, false, false, [2]time.Duration{2300 * time.Millisecond, time.Minute}},
+		// The response takes longer than the second has time, but there is a connection.
+		"HTTP/1.1": {lane, true, true, [2]time.Duration{2300 * time.Millisecond, 2750 * time.Millisecond}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var pools pool.Pools
@@ -152,7 +155,7 @@ func TestTrialsOfOnePool(t *testing.T) {
 				go func() {
 					tr := &Trial{
 						registry: registry, base: base, pools: &pools, to: over, back: pools.Current(),
-						patience: time.Second, waits: row.waits, open: func() http.RoundTripper { return row.lane }, Restart: func(*pool.Pool) {},
+						patience: time.Second, waits: row.waits, http1: row.http1, open: func() http.RoundTripper { return row.lane }, Restart: func(*pool.Pool) {},
 					}
 					start := time.Now()
 					_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
