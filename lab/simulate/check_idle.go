@@ -50,6 +50,9 @@ func (w *world) checkIdle(h *host) {
 			return
 		}
 		busy = append(busy, s.work()...)
+		if breaks(rule) { // the next probe goes a gap after the failure of the last attempt, however slow its upload was
+			busy = append(busy, span{s.began, s.ended})
+		}
 	}
 	busy = merged(busy)
 	for _, c := range w.calls {
