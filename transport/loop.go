@@ -230,8 +230,8 @@ func (c *call) beforeResponse(err error, link *attempt.Link) error {
 // outcome may be the cut of a body.
 func (x *retrier) judge(d *decision) {
 	a := x.last
-	below, ok := errors.AsType[*Error](a.Err)
-	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
+	below := errorBelow(a.Err)
+	a.Below = below != nil && (!below.ofBody || len(below.Attempts) > 0)
 	if a.Class == classify.Refused && a.Resp != nil && (x.isSpent() ||
 		a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response) {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
@@ -363,10 +363,14 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		return nil, x.newError(d.reason, nil)
 	case d.ended != nil:
 		return nil, x.newError(d.reason, d.ended)
-	case !x.retried && !x.gaveUp(d.reason):
+	case x.retried || x.gaveUp(d.reason):
+		return nil, x.newError(d.reason, cmp.Or(d.err, err))
+	case !d.reason.isOfRequest() || isAsserted(err):
 		return nil, err
 	}
-	return nil, x.newError(d.reason, cmp.Or(d.err, err))
+	e := x.newError(d.reason, cmp.Or(d.err, err))
+	e.single = true
+	return nil, e
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be
