@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -465,7 +466,7 @@ func TestSlowSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := new(Page)
 		took := 100 * time.Millisecond
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) {
 			time.Sleep(took)
 			return status(200)
 		})})
@@ -487,9 +488,50 @@ func TestSlowSuccess(t *testing.T) {
 		assert.EqualValues(t, 1, h.Slow)
 		assert.EqualValues(t, 12, h.Took.N)
 		assert.InDelta(t, 4.8, h.Took.Sum, 1e-9)
-		assert.EqualValues(t, 10, h.Waited["rate_limit"].N)
-		assert.InDelta(t, 8.2, h.Waited["rate_limit"].Sum, 1e-6)
 	})
+}
+
+// A success that waited for the program's own limit is slow as well, and so is the first. While requests wait, the page does not
+// say that all is well.
+func TestSlowForALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(Page)
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			return status(200)
+		})})
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { do(t, tr, "GET", "http://api.test/") })
+		}
+		time.Sleep(time.Second)
+		s := shown(t, d, tr)
+		assert.Empty(t, s.Recent)
+		assert.Equal(t, 3, s.Total.Waiting)
+		all.Wait()
+		s = shown(t, d, tr)
+		var rows []string
+		for _, r := range s.Recent {
+			rows = append(rows, fmt.Sprint(r.Slow, " ", math.Round(r.Waited), " ", r.Limit))
+		}
+		assert.Equal(t, []string{"true 2 rate_limit", "true 4 rate_limit", "true 6 rate_limit"}, rows)
+		assert.Zero(t, s.Total.Waiting)
+		assert.EqualValues(t, 3, s.Hosts[0].Slow)
+		assert.InDelta(t, 12, s.Hosts[0].Waited["rate_limit"].Sum, 0.1)
+	})
+}
+
+// A host that is down has no circuit without a circuit breaker.
+func TestDownIsNoCircuit(t *testing.T) {
+	d := new(Page)
+	waits := attempt("http://a.test", transport.AttemptRetry, 200, transport.ReasonFinal)
+	waits.Request, waits.Waited, waits.WaitedFor = &http.Request{}, time.Minute, transport.ReasonCircuitOpen
+	d.Trace().AttemptEnd(t.Context(), *waits)
+	d.Trace().HostChange(t.Context(), transport.HostChange{Host: "http://a.test", Reason: transport.ReasonCircuitOpen})
+	text, err := json.Marshal(struct{ Counts, Recent, Changes any }{d.counts.all(), d.recent.rows, d.recent.changes})
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "circuit")
+	assert.EqualValues(t, 60, d.counts.all()["http://a.test"].Waited["down"].Sum)
 }
 
 // The host without an event for the longest time makes room.

@@ -245,8 +245,8 @@ func TestSixLinesPerMinute(t *testing.T) {
 		downAtLast bool
 		state      string
 	}{
-		"back": {false, "INFO changed often"},
-		"down": {true, `WARN changed often reason=circuit_open since=00:00:51 error="connection refused"`},
+		"back": {false, "INFO changed often reason=circuit_open since=00:00:48"},
+		"down": {true, `WARN changed often reason=circuit_open since=00:00:50 error="connection refused"`},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
@@ -267,6 +267,9 @@ func TestSixLinesPerMinute(t *testing.T) {
 			}
 			send(row.downAtLast)
 			assert.GreaterOrEqual(t, len(seen.told()), 46, "the hook hears of each")
+			for _, r := range log.records() {
+				assert.False(t, attr(r, "since").(time.Time).After(r.Time), "%v", r)
+			}
 			assert.Len(t, log.lines(), 6, "lines of the log")
 			time.Sleep(time.Until(start.Add(time.Minute)))
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")

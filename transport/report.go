@@ -192,35 +192,47 @@ type observer struct{ *call }
 // Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
-	level, line, told := slog.LevelWarn, h.attrs(), t.hostChanged
-	if h.Over {
-		level = slog.LevelInfo
-	}
+	level, line := lineOf(h, v)
+	told := t.hostChanged
 	if v.Condition == news.Pool {
-		told, level, line = nil, slog.LevelInfo, attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
-		line.add(v.Status != 0, slog.Int("status", v.Status))
-		line.addError(v.Err)
-		line.add(v.Addr != "", slog.String("addr", v.Addr))
+		told = nil
 	}
 	return func() {
 		for _, hook := range told {
 			hook(ctx, h)
 		}
-		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
+		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now(), v) {
 			t.logger.LogAttrs(ctx, level, h.message(), line...)
 		}
 	}
 }
 
+// lineOf returns the level and the attributes of the line about a change.
+func lineOf(h HostChange, v news.Change) (slog.Level, attrs) {
+	switch {
+	case v.Condition == news.Pool:
+		line := attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
+		line.add(v.Status != 0, slog.Int("status", v.Status))
+		line.addError(v.Err)
+		line.add(v.Addr != "", slog.String("addr", v.Addr))
+		return slog.LevelInfo, line
+	case h.Over:
+		return slog.LevelInfo, h.attrs()
+	}
+	return slog.LevelWarn, h.attrs()
+}
+
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
-// for.
+// for. If nothing lasts, it tells what changed last.
 func (c observer) LogsState(lasting []news.Change) func() {
 	logger, ctx := c.t.logger, c.parentContext()
-	level, all, also := slog.LevelInfo, attrs{slog.String("host", c.HostName())}, []Reason{}
+	var level slog.Level
+	var all attrs
+	var also []Reason
 	for i, v := range lasting {
 		switch h := c.hostChange(v); {
 		case i == 0:
-			level, all = slog.LevelWarn, h.attrs()
+			level, all = lineOf(h, v)
 		case v.Condition != lasting[i-1].Condition: // several scopes may be held
 			also = append(also, h.Reason)
 		}

@@ -80,6 +80,7 @@ type News struct {
 	logged   int                    // lines in the log
 	written  [lines]instant.Instant // when it had the last of them, in a ring
 	unlogged bool                   // a change got no line, so a line has to say what lasts
+	left     Change                 // the last such change, or that before it if it is of the pools alone
 }
 
 // Quiet reports whether nothing lasts, all was told, and the log has all changes.
@@ -152,11 +153,14 @@ func (n *News) tell() {
 
 // TakeLine reports whether the log gets a line about a change. If a change got none, the next
 // line says what lasts.
-func (n *News) TakeLine(now instant.Instant) bool {
+func (n *News) TakeLine(now instant.Instant, c Change) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.unlogged && n.takeLine(now) {
 		return true
+	}
+	if !n.unlogged || c.Condition != Pool {
+		n.left = c
 	}
 	n.unlogged = true
 	n.count()
@@ -164,7 +168,7 @@ func (n *News) TakeLine(now instant.Instant) bool {
 }
 
 // TakeState reports whether the log gets a line about what lasts, because a change got none. It
-// returns all that lasts.
+// returns all that lasts, or else the last change that got no line.
 func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,6 +177,9 @@ func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	}
 	n.unlogged = false
 	n.count()
+	if len(n.lasting) == 0 {
+		return []Change{n.left}, true
+	}
 	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {
 		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Since, b.Since))
 	}), true

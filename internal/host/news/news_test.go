@@ -123,27 +123,29 @@ func TestLines(t *testing.T) {
 	var n News
 	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
 	for i := range 6 {
-		assert.True(t, n.TakeLine(at(i)), i)
+		assert.True(t, n.TakeLine(at(i), Change{}), i)
 	}
 	_, ok := n.TakeState(at(6))
 	assert.False(t, ok, "the log has all changes")
 	assert.True(t, n.Quiet())
-	n.Begin(Change{Key: Key{Condition: Held, Scope: 1}, Since: at(7)}, func() { assert.False(t, n.TakeLine(at(7))) })
-	n.Begin(Change{Key: Key{Condition: Held, Scope: 2}, Since: at(6)}, func() { assert.False(t, n.TakeLine(at(7))) })
-	n.Begin(Change{Key: Key{Condition: Down}, Since: at(8)}, func() { assert.False(t, n.TakeLine(at(59))) })
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 1}, Since: at(7)}, func() { assert.False(t, n.TakeLine(at(7), Change{})) })
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 2}, Since: at(6)}, func() { assert.False(t, n.TakeLine(at(7), Change{})) })
+	n.Begin(Change{Key: Key{Condition: Down}, Since: at(8)}, func() { assert.False(t, n.TakeLine(at(59), Change{})) })
 	_, ok = n.TakeState(at(59))
 	assert.False(t, ok)
-	assert.False(t, n.TakeLine(at(60)), "the state comes first")
+	assert.False(t, n.TakeLine(at(60), Change{}), "the state comes first")
 	all, ok := n.TakeState(at(60))
 	assert.True(t, ok)
 	assert.Equal(t, []Key{{Condition: Down}, {Condition: Held, Scope: 2}, {Condition: Held, Scope: 1}}, []Key{all[0].Key, all[1].Key, all[2].Key})
-	assert.False(t, n.TakeLine(at(60)), "the line of second 1 counts until 61")
+	last := Change{Key: Key{Condition: Held}, Over: true}
+	assert.False(t, n.TakeLine(at(60), last), "the line of second 1 counts until 61")
+	assert.False(t, n.TakeLine(at(60), Change{Key: Key{Condition: Pool}}))
 	for k := range n.lasting {
 		n.End(k, func() {})
 	}
 	assert.False(t, n.Quiet(), "until the state is told")
 	all, ok = n.TakeState(at(61))
 	assert.True(t, ok)
-	assert.Empty(t, all)
+	assert.Equal(t, []Change{last}, all, "nothing lasts, so it is told what changed last; other connections have no reason")
 	assert.True(t, n.Quiet())
 }
