@@ -75,7 +75,11 @@ func (t *tally) attempt(e *transport.AttemptEnd) (slow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of(e.Host)
-	c.waited(transport.ReasonRetry, e.Delay)
+	why := transport.ReasonRetry   // the back-off, or
+	if 2*e.RetryAfter >= e.Delay { // the wait of the server, and a jitter that is not longer
+		why = transport.ReasonThrottled
+	}
+	c.waited(why, e.Delay)
 	c.waited(e.WaitedFor, e.Waited)
 	c.Kinds[string(e.Kind)]++
 	c.Outcomes[outcome(e.Response, e.Err)]++

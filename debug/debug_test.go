@@ -407,6 +407,9 @@ func TestCounts(t *testing.T) {
 	} {
 		counts.attempt(e)
 	}
+	asked := attempt("h", transport.AttemptRetry, 503, transport.ReasonRetry)
+	asked.RetryAfter, asked.Delay = 2*time.Second, 2500*time.Millisecond // with a jitter
+	counts.attempt(asked)
 	for status, reason := range map[int]transport.Reason{200: transport.ReasonFinal, 404: transport.ReasonFinal, 503: transport.ReasonDeadline, 429: transport.ReasonThrottled, 0: transport.ReasonMaxAttempts} {
 		e := transport.RequestEnd{Host: "h", Reason: reason}
 		e.Response, e.Err = result(status)
@@ -417,11 +420,11 @@ func TestCounts(t *testing.T) {
 	counts.body(&transport.BodyEnd{Host: "h", Err: io.ErrUnexpectedEOF})
 	counts.body(&transport.BodyEnd{Host: "h", Err: context.Canceled})
 	c := counts.all()["h"]
-	assert.Equal(t, map[string]uint64{"first": 2, "retry": 1, "hedge": 1}, c.Kinds)
-	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "connection_refused": 2}, c.Outcomes)
-	assert.EqualValues(t, 2, c.retries(), "retries")
+	assert.Equal(t, map[string]uint64{"first": 2, "retry": 2, "hedge": 1}, c.Kinds)
+	assert.Equal(t, map[string]uint64{"200": 1, "503": 2, "connection_refused": 2}, c.Outcomes)
+	assert.EqualValues(t, 3, c.retries(), "retries")
 	assert.EqualValues(t, 5, c.Failed, "failures")
-	assert.Equal(t, map[string]times{"retry": {4, 4}, "rate_limit": {1, 1}}, c.Waited)
+	assert.Equal(t, map[string]times{"retry": {4, 4}, "throttled": {1, 2.5}, "rate_limit": {1, 1}}, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 2, counts.all()["h"].Kinds["first"])
 	counts.attempt(attempt("h", transport.AttemptFirst, 404, transport.ReasonFinal))

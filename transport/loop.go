@@ -89,6 +89,7 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.judge(&d)
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
+			requestLog{x}.failed(x.last.Status(), d.ended)
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -117,6 +118,7 @@ func (x *retrier) admit() *limit.Rejection {
 		}
 	}
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
+		requestLog{x}.turn(latest)
 		if no := x.permit.Acquire(&x.Request, latest); no != nil {
 			return no
 		}
@@ -140,7 +142,7 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	x.holdInVain()
 	reason, err := x.reasonFor(no)
 	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
-		x.logNotSent(History{Reason: reason}, nil)
+		requestLog{x}.notSent(History{Reason: reason}, nil)
 		return err // there is nothing to tell but the error of the context
 	}
 	e := x.newError(reason, err)
@@ -156,7 +158,8 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 			e.Until = no.Until
 		}
 	}
-	x.logNotSent(e.History, nil)
+	requestLog{x}.notSent(e.History, nil)
+	requestLog{x}.failed(requestLog{x}.lastStatus(), err)
 	return e
 }
 

@@ -122,22 +122,6 @@ func logAttempt(c *call, a Attempt) {
 	c.t.logger.LogAttrs(c.Ctx, slog.LevelDebug, "attempt", all...)
 }
 
-// logNotSent writes the line of a request that is not sent, or not again. why may be nil.
-func (x *retrier) logNotSent(h History, why error) {
-	if x.t.logger == nil || !x.logsAttempts() {
-		return
-	}
-	all, text := attrsOf(&x.call), "request not sent"
-	if len(x.history) > 0 {
-		text = "retry not sent"
-	}
-	all.addError(why, x.Req.URL.String())
-	all.add(true, slog.String("reason", string(h.Reason)))
-	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.addTime("waited", h.held.waited)
-	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, text, all...)
-}
-
 // historyFor returns the history of a call that ends for a reason.
 func (x *retrier) historyFor(reason Reason) History {
 	h := History{Reason: reason, Attempts: slices.Clip(x.history), held: x.held, leftOut: x.leftOut}

@@ -117,6 +117,36 @@ func TestWhoeverIsToldMayBlock(t *testing.T) {
 	assert.Equal(t, 520+1, told, "and the end of the first")
 }
 
+// Single requests have six lines of their own within any minute, and the next line says how many were left out.
+func TestLinesOfRequests(t *testing.T) {
+	var n News
+	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
+	for i := range 6 {
+		n.TakeLine(at(0), Change{})
+		left, ok := n.TakeRequestLine(at(i))
+		assert.True(t, ok && left == 0, i)
+	}
+	for i := range 3 {
+		_, ok := n.TakeRequestLine(at(10 + i))
+		assert.False(t, ok)
+	}
+	assert.True(t, n.Quiet(), "changes keep their lines")
+	left, ok := n.TakeRequestLine(at(60))
+	assert.True(t, ok && left == 3, left)
+	left, ok = n.TakeRequestLine(at(61))
+	assert.True(t, ok && left == 0, left)
+	_, ok = n.TakeRequestLine(at(61))
+	assert.False(t, ok)
+}
+
+// A condition lasts anywhere if it lasts in any scope.
+func TestLastsAnywhere(t *testing.T) {
+	var n News
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 7}}, func() {})
+	assert.True(t, n.LastsAnywhere(Held))
+	assert.False(t, n.LastsAnywhere(Down))
+}
+
 // The log has six lines within any minute. After a change without a line it has one that says what
 // lasts, and no other before that.
 func TestLines(t *testing.T) {
