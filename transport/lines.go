@@ -40,8 +40,8 @@ func (x requestLog) failed(status int, err error) {
 	all.addTime("delay", delays)
 	all.addTime("waited", x.waited)
 	all.add(x.offset > 0, slog.Int64("offset", x.offset))
-	all.add(leftOut > 0, slog.Int("left_out", leftOut))
-	x.t.logger.LogAttrs(x.Ctx, slog.LevelInfo, "request failed", all...)
+	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
+	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request failed", all...)
 }
 
 // waits writes the line of a request that begins a long wait, unless a line about the host told it already.
@@ -64,8 +64,8 @@ func (x requestLog) waits(reason Reason, d time.Duration) {
 		all = x.withOutcome(all, x.lastStatus(), nil)
 	}
 	all.addTime("delay", d)
-	all.add(leftOut > 0, slog.Int("left_out", leftOut))
-	x.t.logger.LogAttrs(x.Ctx, slog.LevelInfo, "request waits", all...)
+	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
+	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request waits", all...)
 }
 
 // turn writes the line of a request whose turn at a limit comes late, as far as is known. It does not wait if that is later
@@ -85,7 +85,7 @@ func (x requestLog) turn(latest instant.Instant) {
 
 // takesLine reports whether the log takes a line about the request, and how many were left out before it.
 func (x requestLog) takesLine() (leftOut int, ok bool) {
-	if x.t.logger == nil || !x.t.logger.Enabled(x.Ctx, slog.LevelInfo) {
+	if x.t.logger == nil || !x.t.logger.Enabled(x.parentContext(), slog.LevelInfo) {
 		return 0, false
 	}
 	return x.State.Machines().News().TakeRequestLine(x.t.registry.Now())

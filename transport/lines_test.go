@@ -514,7 +514,7 @@ func TestLinesOfRequests(t *testing.T) {
 			}
 		}
 		one := "INFO request failed attempts=2 reason=max_attempts status=503"
-		assert.Equal(t, append(slices.Repeat([]string{one}, 6), one+" left_out=34"), requests)
+		assert.Equal(t, append(slices.Repeat([]string{one}, 6), one+" lines_left_out=34"), requests)
 	})
 }
 
@@ -1026,7 +1026,7 @@ var (
 	// random finds what differs in each run: addresses, and a wait with jitter. It also finds what the page leaves out.
 	random = regexp.MustCompile(` (?:addr|since)=\S+|( from_fleet=true) until=00:00:0\S+`)
 	// numbers finds the numbers that depend on the order in which goroutines run.
-	numbers = regexp.MustCompile(` (waiting|limit|attempts|delay|waited|left_out)=\S+`)
+	numbers = regexp.MustCompile(` (waiting|limit|attempts|delay|waited|lines_left_out)=\S+`)
 )
 
 // bubbles is when the time of each bubble begins.

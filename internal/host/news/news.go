@@ -186,7 +186,8 @@ func (n *News) TakeLine(now instant.Instant, c Change) bool {
 }
 
 // TakeState reports whether the log gets a line about what lasts, because a change got none. It
-// returns all that lasts, or else the last change that got no line.
+// returns all that lasts. If nothing does, it returns the last change that got no line, as over: a log may not take the lines of
+// the ends.
 func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,6 +197,7 @@ func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.unlogged = false
 	n.count()
 	if len(n.lasting) == 0 {
+		n.left.Over, n.left.Until = true, 0
 		return []Change{n.left}, true
 	}
 	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {

@@ -167,7 +167,7 @@ func TestLines(t *testing.T) {
 	all, ok := n.TakeState(at(60))
 	assert.True(t, ok)
 	assert.Equal(t, []Key{{Condition: Down}, {Condition: Held, Scope: 2}, {Condition: Held, Scope: 1}}, []Key{all[0].Key, all[1].Key, all[2].Key})
-	last := Change{Key: Key{Condition: Held}, Over: true}
+	last := Change{Key: Key{Condition: Held}, Until: at(99)}
 	assert.False(t, n.TakeLine(at(60), last), "the line of second 1 counts until 61")
 	assert.False(t, n.TakeLine(at(60), Change{Key: Key{Condition: Pool}}))
 	for k := range n.lasting {
@@ -176,6 +176,6 @@ func TestLines(t *testing.T) {
 	assert.False(t, n.Quiet(), "until the state is told")
 	all, ok = n.TakeState(at(61))
 	assert.True(t, ok)
-	assert.Equal(t, []Change{last}, all, "nothing lasts, so it is told what changed last; other connections have no reason")
+	assert.Equal(t, []Change{{Key: last.Key, Over: true}}, all, "nothing lasts, so it is told what changed last; other connections have no reason")
 	assert.True(t, n.Quiet())
 }
