@@ -24,8 +24,8 @@ type counts struct {
 	Kinds    map[string]uint64 `json:"kinds"`    // attempts, by why they were made
 	Outcomes map[string]uint64 `json:"outcomes"` // attempts, by status or kind of error
 	Waited   map[string]times  `json:"waited"`   // before retries and for limits, by reason
-	Took     times             `json:"took"`     // successes, until their headers
-	Slow     uint64            `json:"slow"`     // successes that took long
+	Took     times             `json:"took"`     // successes, from the send until their headers
+	Slow     uint64            `json:"slow"`     // successes that took long, whatever for
 	Failed   uint64            `json:"failed"`   // requests that ended with an error, a 429 or a 5xx
 
 	host string
@@ -44,12 +44,13 @@ func (t *times) add(d time.Duration) {
 	}
 }
 
-// A success is slow if it took slowest, and slowFactor times as long as the successes of its host so far,
-// of which there are slowAfter or more.
+// A success is slow if it took slowest with its waits for limits, and slowFactor times as long as the successes of
+// its host so far took without such waits, of which there are slowAfter or more. It is also slow if it waited longWait.
 const (
 	slowest    = 100 * time.Millisecond
 	slowFactor = 5
 	slowAfter  = 10
+	longWait   = time.Second
 )
 
 // retries returns how many attempts were not the first of their request.
@@ -74,14 +75,20 @@ func (t *tally) attempt(e *transport.AttemptEnd) (slow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.of(e.Host)
-	c.waited(transport.ReasonRetry, e.Delay)
+	why := transport.ReasonRetry   // the back-off, or
+	if 2*e.RetryAfter >= e.Delay { // the wait of the server, and a jitter that is not longer
+		why = transport.ReasonThrottled
+	}
+	c.waited(why, e.Delay)
 	c.waited(e.WaitedFor, e.Waited)
 	c.Kinds[string(e.Kind)]++
 	c.Outcomes[outcome(e.Response, e.Err)]++
 	if isFailure(e.Response) {
 		return false
 	}
-	if slow = e.Duration >= slowest && c.Took.N >= slowAfter && e.Duration.Seconds()*float64(c.Took.N) >= slowFactor*c.Took.Sum; slow {
+	took := e.Waited + e.Duration
+	compared := c.Took.N >= slowAfter && took.Seconds()*float64(c.Took.N) >= slowFactor*c.Took.Sum
+	if slow = e.Waited >= longWait || took >= slowest && compared; slow {
 		c.Slow++
 	}
 	c.Took.add(e.Duration)
@@ -141,10 +148,20 @@ func (t *tally) all() map[string]counts {
 // waited counts a wait, unless there was none.
 func (c *counts) waited(why transport.Reason, d time.Duration) {
 	if d > 0 {
-		t := c.Waited[string(why)]
+		name := nameOf(why)
+		t := c.Waited[name]
 		t.add(d)
-		c.Waited[string(why)] = t
+		c.Waited[name] = t
 	}
+}
+
+// nameOf names what made requests wait, or what became of a host. A host that is down has no circuit if its rule has
+// no CircuitBreaker.
+func nameOf(r transport.Reason) string {
+	if r == transport.ReasonCircuitOpen {
+		return "down"
+	}
+	return string(r)
 }
 
 // isFailure reports whether the server has failed.

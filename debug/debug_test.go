@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -406,6 +407,9 @@ func TestCounts(t *testing.T) {
 	} {
 		counts.attempt(e)
 	}
+	asked := attempt("h", transport.AttemptRetry, 503, transport.ReasonRetry)
+	asked.RetryAfter, asked.Delay = 2*time.Second, 2500*time.Millisecond // with a jitter
+	counts.attempt(asked)
 	for status, reason := range map[int]transport.Reason{200: transport.ReasonFinal, 404: transport.ReasonFinal, 503: transport.ReasonDeadline, 429: transport.ReasonThrottled, 0: transport.ReasonMaxAttempts} {
 		e := transport.RequestEnd{Host: "h", Reason: reason}
 		e.Response, e.Err = result(status)
@@ -416,11 +420,11 @@ func TestCounts(t *testing.T) {
 	counts.body(&transport.BodyEnd{Host: "h", Err: io.ErrUnexpectedEOF})
 	counts.body(&transport.BodyEnd{Host: "h", Err: context.Canceled})
 	c := counts.all()["h"]
-	assert.Equal(t, map[string]uint64{"first": 2, "retry": 1, "hedge": 1}, c.Kinds)
-	assert.Equal(t, map[string]uint64{"200": 1, "503": 1, "connection_refused": 2}, c.Outcomes)
-	assert.EqualValues(t, 2, c.retries(), "retries")
+	assert.Equal(t, map[string]uint64{"first": 2, "retry": 2, "hedge": 1}, c.Kinds)
+	assert.Equal(t, map[string]uint64{"200": 1, "503": 2, "connection_refused": 2}, c.Outcomes)
+	assert.EqualValues(t, 3, c.retries(), "retries")
 	assert.EqualValues(t, 5, c.Failed, "failures")
-	assert.Equal(t, map[string]times{"retry": {4, 4}, "rate_limit": {1, 1}}, c.Waited)
+	assert.Equal(t, map[string]times{"retry": {4, 4}, "throttled": {1, 2.5}, "rate_limit": {1, 1}}, c.Waited)
 	c.Kinds["first"] = 99 // it is a copy
 	assert.EqualValues(t, 2, counts.all()["h"].Kinds["first"])
 	counts.attempt(attempt("h", transport.AttemptFirst, 404, transport.ReasonFinal))
@@ -465,7 +469,7 @@ func TestSlowSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := new(Page)
 		took := 100 * time.Millisecond
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) {
 			time.Sleep(took)
 			return status(200)
 		})})
@@ -487,9 +491,50 @@ func TestSlowSuccess(t *testing.T) {
 		assert.EqualValues(t, 1, h.Slow)
 		assert.EqualValues(t, 12, h.Took.N)
 		assert.InDelta(t, 4.8, h.Took.Sum, 1e-9)
-		assert.EqualValues(t, 10, h.Waited["rate_limit"].N)
-		assert.InDelta(t, 8.2, h.Waited["rate_limit"].Sum, 1e-6)
 	})
+}
+
+// A success that waited for the program's own limit is slow as well, and so is the first. While requests wait, the page does not
+// say that all is well.
+func TestSlowForALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(Page)
+		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			return status(200)
+		})})
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { do(t, tr, "GET", "http://api.test/") })
+		}
+		time.Sleep(time.Second)
+		s := shown(t, d, tr)
+		assert.Empty(t, s.Recent)
+		assert.Equal(t, 3, s.Total.Waiting)
+		all.Wait()
+		s = shown(t, d, tr)
+		var rows []string
+		for _, r := range s.Recent {
+			rows = append(rows, fmt.Sprint(r.Slow, " ", math.Round(r.Waited), " ", r.Limit))
+		}
+		assert.Equal(t, []string{"true 2 rate_limit", "true 4 rate_limit", "true 6 rate_limit"}, rows)
+		assert.Zero(t, s.Total.Waiting)
+		assert.EqualValues(t, 3, s.Hosts[0].Slow)
+		assert.InDelta(t, 12, s.Hosts[0].Waited["rate_limit"].Sum, 0.1)
+	})
+}
+
+// A host that is down has no circuit without a circuit breaker.
+func TestDownIsNoCircuit(t *testing.T) {
+	d := new(Page)
+	waits := attempt("http://a.test", transport.AttemptRetry, 200, transport.ReasonFinal)
+	waits.Request, waits.Waited, waits.WaitedFor = &http.Request{}, time.Minute, transport.ReasonCircuitOpen
+	d.Trace().AttemptEnd(t.Context(), *waits)
+	d.Trace().HostChange(t.Context(), transport.HostChange{Host: "http://a.test", Reason: transport.ReasonCircuitOpen})
+	text, err := json.Marshal(struct{ Counts, Recent, Changes any }{d.counts.all(), d.recent.rows, d.recent.changes})
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "circuit")
+	assert.EqualValues(t, 60, d.counts.all()["http://a.test"].Waited["down"].Sum)
 }
 
 // The host without an event for the longest time makes room.

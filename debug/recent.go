@@ -66,7 +66,8 @@ type decision struct {
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
 	Addr    string `json:"addr,omitempty"`
-	Slow    bool   `json:"slow"` // a success that took long
+	Slow    bool   `json:"slow"`            // a success that took long, whatever for
+	Limit   string `json:"limit,omitempty"` // for which it waited longest
 
 	// These are seconds, of the latest.
 	RetryAfter float64 `json:"retry_after"` // that the server asked for
@@ -97,7 +98,7 @@ func (r *recent) attempt(e *transport.AttemptEnd, slow bool) {
 	}
 	r.add(e.Request, decision{
 		Host: e.Host, Kind: string(e.Kind), Number: e.Number, Outcome: outcome(e.Response, e.Err), Reason: string(e.Reason), Addr: e.Addr,
-		Slow: slow, RetryAfter: e.RetryAfter.Seconds(), Delay: e.Delay.Seconds(), Waited: e.Waited.Seconds(), Took: e.Duration.Seconds(),
+		Slow: slow, Limit: nameOf(e.WaitedFor), RetryAfter: e.RetryAfter.Seconds(), Delay: e.Delay.Seconds(), Waited: e.Waited.Seconds(), Took: e.Duration.Seconds(),
 	})
 }
 
@@ -153,7 +154,7 @@ func (r *recent) change(_ context.Context, c transport.HostChange) {
 	if c.Err != nil {
 		c.Err = errors.New(strings.ReplaceAll(kindOf(c.Err), "_", " "))
 	}
-	n := change{counted: once(time.Now()), Reason: string(c.Reason), Better: c.Over, Text: c.String(), host: c.Host}
+	n := change{counted: once(time.Now()), Reason: nameOf(c.Reason), Better: c.Over, Text: c.String(), host: c.Host}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = put(r.changes, n, flapping)

@@ -27,6 +27,7 @@ type state struct {
 type total struct {
 	Requests uint64 `json:"requests"`
 	InFlight int    `json:"in_flight"`
+	Waiting  int    `json:"waiting"` // for limits
 	Retries  uint64 `json:"retries"`
 	Failed   uint64 `json:"failed"`
 }
@@ -38,10 +39,14 @@ type host struct {
 	Rule []section `json:"rule"`
 }
 
+// waiting returns how many requests wait for the limits of a host. Those that the server asked to wait are not counted.
+func waiting(h *transport.HostState) int {
+	return h.RetriesWaiting + h.ConcurrencyWaiting + h.QuotaWaiting + h.RateLimitWaiting
+}
+
 // trouble reports whether a person should look at the host.
 func trouble(h *transport.HostState) bool {
-	waiting := h.RetriesWaiting + h.ConcurrencyWaiting + h.QuotaWaiting + h.RateLimitWaiting
-	return h.ThrottledKeys > 0 || h.Down || waiting > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
+	return h.ThrottledKeys > 0 || h.Down || waiting(h) > 0 || h.Requests > 0 && h.RetryBudget >= 0 && h.RetryBudget < 1
 }
 
 // state returns the state of everything now.
@@ -53,6 +58,7 @@ func (p *Page) state(t *transport.Transport, began time.Time) state {
 	for i := range now.Hosts {
 		s.Total.Requests += now.Hosts[i].Requests
 		s.Total.InFlight += now.Hosts[i].InFlight
+		s.Total.Waiting += waiting(&now.Hosts[i])
 	}
 	for _, c := range all {
 		s.Total.Retries += c.retries()

@@ -46,7 +46,9 @@
 //	aplomb.attempts                 counter, by aplomb.attempt.kind and error.type
 //	aplomb.request.duration         histogram in s, with all attempts and waits, by aplomb.reason
 //	                                and error.type; its count is the number of requests
-//	aplomb.wait.duration            histogram in s, by aplomb.reason: retry, or the limit
+//	aplomb.wait.duration            histogram in s, by aplomb.reason: retry is the back-off, throttled the
+//	                                wait that the server asked for, retry_budget and circuit_open the
+//	                                line for a retry and that of a host that is down, or another limit
 //	aplomb.body.failures            counter of the bodies that ended with an error, by its error.type
 //	aplomb.host.throttled_keys      gauge of the throttle keys that the server asked to wait
 //	aplomb.host.retry_budget        gauge of the retries that could be sent at once

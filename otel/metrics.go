@@ -49,7 +49,7 @@ var about = [measures]struct {
 	changes:      {"aplomb.host.changes", "{change}", "Hosts that began or ceased to do badly, by the reason.", reasonKey, nil},
 	duration:     {"http.client.request.duration", "s", "Duration of HTTP client requests.", "", seconds},
 	requests:     {"aplomb.request.duration", "s", "Duration of requests with all attempts and waits, by the reason for their end.", reasonKey, seconds},
-	waits:        {"aplomb.wait.duration", "s", "Waits before retries and for limits, by the reason.", reasonKey, seconds},
+	waits:        {"aplomb.wait.duration", "s", "Waits for the server, for the back-off and for limits, by the reason.", reasonKey, seconds},
 	bodySize:     {"http.client.response.body.size", "By", "Size of HTTP client response bodies.", "", bytes},
 }
 

@@ -153,7 +153,11 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		span.End()
 	}
 	if a.Reason == transport.ReasonRetry {
-		t.counts.waited(ctx, r.peer, a.Reason, a.Delay)
+		why := a.Reason                // the back-off, or
+		if 2*a.RetryAfter >= a.Delay { // the wait of the server, and a jitter that is not longer
+			why = transport.ReasonThrottled
+		}
+		t.counts.waited(ctx, r.peer, why, a.Delay)
 		r.retries(&a, ended)
 	}
 }

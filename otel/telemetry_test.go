@@ -534,6 +534,41 @@ func TestWithheld(t *testing.T) {
 	})
 }
 
+// TestWaitsAreToldApart: the metric tells the waits of the server from those of the back-off, and from the line.
+func TestWaitsAreToldApart(t *testing.T) {
+	for name, row := range map[string]struct {
+		retryAfter string
+		want       map[string]float64 // seconds, by the reason; the jitter of the server's wait is a second at most
+	}{
+		"back-off":                         {"", map[string]float64{"retry": 4}},
+		"the server":                       {"30", map[string]float64{"throttled": 30}},
+		"the server asks for a little":     {"1", map[string]float64{"throttled": 1}},
+		"the server asks for more already": {"5", map[string]float64{"throttled": 5}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t)
+			n := 0
+			rule := policy.Rule{Backoff: backoff.Constant(4 * time.Second)}.Or(quick)
+			tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
+				if n++; n > 1 {
+					return response(req, 200, strings.NewReader("")), nil
+				}
+				resp := response(req, 503, strings.NewReader(""))
+				if row.retryAfter != "" {
+					resp.Header.Set("Retry-After", row.retryAfter)
+				}
+				return resp, nil
+			})})
+			_, err := get(t.Context(), tr, "http://h.test/")
+			require.NoError(t, err)
+			for why, seconds := range row.want {
+				assert.EqualValues(t, 1, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", why)), name)
+				assert.InDelta(t, seconds+0.5, k.total("aplomb.wait.duration"), 0.6, name)
+			}
+		})
+	}
+}
+
 // TestGauges: the state of each host is a gauge, until the Transport is watched no more.
 func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

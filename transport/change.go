@@ -188,9 +188,9 @@ func (c HostChange) message() string {
 	return texts[0]
 }
 
-// attrs returns the attributes of the log line about a change.
+// attrs returns the attributes of the log line about a change. It never began later than it is told.
 func (c HostChange) attrs() (all attrs) {
-	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Round(time.Second))}
+	all = attrs{slog.String("host", c.Host), slog.String("reason", string(c.Reason)), slog.Time("since", c.Since.Truncate(time.Second))}
 	all.add(c.Status != 0, slog.Int("status", c.Status))
 	all.addError(c.Err)
 	all.add(c.FromFleet, slog.Bool("from_fleet", true))

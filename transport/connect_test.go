@@ -176,7 +176,7 @@ func TestConnectionThatIsLate(t *testing.T) {
 		})
 		tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(hasty)})
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
-		assert.EqualError(t, err, "dial tcp: no connection within 50ms")
+		assert.EqualError(t, err, "transport: not retried (not idempotent): dial tcp: no connection within 50ms")
 		count(t, 1, sent, "POST sent")
 	})
 }

@@ -36,9 +36,31 @@ func TestExplainTellsOfABodyThatWasCut(t *testing.T) {
 		resp, err := mustNew(t, transport.Config{Base: script(step)}).RoundTrip(postRequest(t, "http://h.test/?key=SECRET"))
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		assert.Equal(t, "POST http://h.test/?key=xxxxx\n"+
-			"  status 200 at the first attempt, and its body failed (unexpected EOF): only a GET, or a request that may be repeated, is sent again for it",
-			transport.Explain(resp, err))
+		const why = "for a body only a GET or QUERY is sent again, or a request with WithIdempotent"
+		assert.Equal(t, "POST http://h.test/?key=xxxxx\n  status 200 at the first attempt, and its body failed (unexpected EOF): "+why, transport.Explain(resp, err))
+		for _, own := range []struct {
+			method, key, want string
+			rule              policy.Rule
+			ctx               context.Context
+			body              io.Reader
+		}{
+			{method: http.MethodPut, want: why},
+			{method: http.MethodPost, key: "1", want: why},
+			{method: http.MethodPost, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}, want: why},
+			{method: http.MethodGet, body: strings.NewReader("x"), want: "the request has a body, and is not sent again for that of the response"},
+			{method: http.MethodPost, ctx: transport.WithIdempotent(t.Context()), body: iotest.OneByteReader(strings.NewReader("x")), want: "the request has a body, and is not sent again for that of the response"},
+		} {
+			req := newRequest(t, own.method, "http://h.test/", own.body)
+			if own.key != "" {
+				req.Header.Set("Idempotency-Key", own.key)
+			}
+			if own.ctx != nil {
+				req = req.WithContext(own.ctx)
+			}
+			resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: script(step), Rule: own.rule}), req)
+			_, err := io.ReadAll(resp.Body)
+			assert.Contains(t, transport.Explain(resp, err), "its body failed (unexpected EOF): "+own.want, "%+v", own)
+		}
 		resp, err = mustNew(t, transport.Config{Base: script(faults.Status(503), step), Rule: exact}).RoundTrip(postRequest(t, "http://h.test/").WithContext(transport.WithIdempotent(t.Context())))
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)

@@ -111,6 +111,12 @@ func (r Reason) isLimit() bool {
 	return false
 }
 
+// isOfRequest reports whether a retry was due that the request or its rule does not allow. A Transport
+// around this one decides about such an outcome as if this one were not there.
+func (r Reason) isOfRequest() bool {
+	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonRetriesOff
+}
+
 // isOfHost reports whether the reason is a limit of the host.
 func (r Reason) isOfHost() bool {
 	return r.isLimit() && r != ReasonDeadline && r != ReasonMaxAttempts && r != ReasonMaxElapsedTime

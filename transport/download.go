@@ -234,7 +234,7 @@ func (d *download) Ended(offset int64, err, cause error) error {
 		reason = ReasonDeadline
 	}
 	e := d.bodyError(offset, reason, err, why)
-	if last, ok := errors.AsType[*Error](cause); ok {
+	if last := errorBelow(cause); last != nil {
 		e.History = last.History
 	}
 	if e.ended = gone; cause == resume.ErrLate {

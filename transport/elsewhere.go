@@ -85,8 +85,8 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		v := c.Rule.Classify(c.OutcomeOf(resp, nil))
 		return true, v != classify.Refused || c.isSpent(), retryable(v)
 	}
-	e, known := errors.AsType[*Error](err)
-	if known && errors.Is(e, ErrNotSent) {
+	e := errorBelow(err)
+	if e != nil && errors.Is(e, ErrNotSent) {
 		return false, false, true
 	}
 	o := c.OutcomeOf(nil, err)
@@ -94,7 +94,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 	// An error that is final for one server, such as a wrong certificate, says nothing of
 	// another. Only the rule's own word that it is final counts, and a request that is not HTTP.
 	failed = retryable(v) || !retryable(classify.Default(o)) && classify.ErrorTypeOf(err) != classify.ErrorProtocol
-	if known {
+	if e != nil {
 		return true, mayHaveActed(e.Attempts), failed
 	}
 	return true, isActed(v, err), failed
@@ -113,7 +113,7 @@ func mayHaveActed(attempts []Attempt) bool {
 // isActed reports whether a server may have acted on an attempt. It looks at each attempt of a
 // Transport below.
 func isActed(v classify.Class, err error) bool {
-	if below, ok := errors.AsType[*Error](err); ok {
+	if below := errorBelow(err); below != nil {
 		return mayHaveActed(below.Attempts)
 	}
 	switch v {

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,11 +61,13 @@ func (e *bodyError) Unwrap() []error {
 }
 
 // An Error tells more than the error of the base transport. A Transport returns it
-// after several attempts, if a limit withheld a retry, and for a request that it
-// refused to send. errors.Is and errors.As see Err in it, and Timeout reports the same
-// as Err does. The error of a single attempt is returned as it is, unless a limit
-// withheld the retry. So is the error of a context that ended before the request was sent,
-// unless a limit made the request wait.
+// after several attempts, if a retry was due and there was none, and for a request that it
+// refused to send. The Reason says why. errors.Is and errors.As see Err in it, and Timeout reports the
+// same as Err does, but a comparison by == does not hold. The error of a single attempt is returned as
+// it is if no retry was due: if it is final, and if the caller's context has ended. So are
+// tls.RecordHeaderError, of which http.Client asserts the type, and http.ErrSkipAltProtocol. The error
+// of a context that ended before the request was sent is returned as it is as well, unless a limit
+// made the request wait.
 //
 // It also ends the body of a response that was cut, and that could not be continued to its end.
 // Every byte before the error is good. errors.Is and errors.As then see the error of the cut and
@@ -96,6 +99,25 @@ type Error struct {
 	down    string // what is wrong with a host that is down
 	ended   error  // the end of the caller's context; nil: it has not ended
 	ofBody  bool   // a body was cut, and this or the request for its rest failed
+	single  bool   // it adds a reason to the outcome of a single attempt, and changes no decision of a layer above
+}
+
+// errorBelow returns the Error in the tree of err by which a layer above decides, or nil. An Error that
+// only adds a reason is as good as the error in it.
+func errorBelow(err error) *Error {
+	for e := range trait.Tree(err) {
+		if e, ok := e.(*Error); ok && !e.single {
+			return e
+		}
+	}
+	return nil
+}
+
+// isAsserted reports whether net/http looks at the type or at the value of an error without a look at what it
+// wraps. http.Client says more about the first, and http.Transport goes on after the second.
+func isAsserted(err error) bool {
+	_, noTLS := err.(tls.RecordHeaderError)
+	return noTLS || err == http.ErrSkipAltProtocol
 }
 
 // A cutError has the error of the cut of a body, and what prevented its continuation.
@@ -136,7 +158,7 @@ func (e Error) Error() string {
 	case 0:
 		b.WriteString("not sent")
 	case 1:
-		b.WriteString("gave up after 1 attempt")
+		b.WriteString("not retried")
 	default:
 		fmt.Fprintf(&b, "gave up after %d attempts", n)
 	}
@@ -193,7 +215,7 @@ func (e *Error) isLast() bool {
 // reasonText names the reason, unless the number of attempts or Err already tells it.
 func (e *Error) reasonText() string {
 	switch {
-	case e.Reason == ReasonMaxAttempts, e.Reason == ReasonFinal:
+	case e.Reason == ReasonMaxAttempts && len(e.Attempts) > 1, e.Reason == ReasonFinal:
 		return ""
 	case len(e.Attempts) == 0 && e.Reason.isOfHost():
 		return ": " + e.whyText()
@@ -245,7 +267,8 @@ func (e *Error) Timeout() bool {
 
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be
-// multiplied. retry.Do does not retry it.
+// multiplied. retry.Do does not retry it. It is false if the request or its rule does not allow
+// the retry ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonRetriesOff]).
 func (e *Error) GaveUp() bool {
 	return e.Reason == ReasonNested || e.Reason.isLimit() && e.ended == nil
 }

@@ -152,7 +152,7 @@ func ExampleConfig_paths() {
 	}
 	// Output:
 	// 200 OK
-	// Post "https://api.example.com/charges": transport: no response within the attempt's 5ms
+	// Post "https://api.example.com/charges": transport: not retried (retries off): no response within the attempt's 5ms
 	// https://api.example.com: 2 requests, 100 attempts/s
 }
 

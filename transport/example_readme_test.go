@@ -74,7 +74,7 @@ func ExampleConfig_post() {
 	// -> POST https://api.stripe.com/v1/charges
 	// 200
 	// -> POST https://api.stripe.com/v1/charges
-	// read tcp: read: connection reset by peer
+	// transport: not retried (not idempotent): read tcp: read: connection reset by peer
 }
 
 func post(url string) *http.Request {

@@ -158,7 +158,7 @@ func ExampleWithoutRetries() {
 	fmt.Println(err)
 	// Output:
 	// -> GET https://api.example.com/next-number
-	// read tcp: read: connection reset by peer
+	// transport: not retried (retries off): read tcp: read: connection reset by peer
 }
 
 // A response that would have been retried, had there been a limit less.

@@ -163,7 +163,8 @@ func (s *account) bodyText() string {
 	case ended:
 		why = end.cause
 	case s.resp.Request != nil && s.resp.Body != http.NoBody && s.resp.ContentLength != 0:
-		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1})
+		o := optionsOf(s.resp.Request.Context())
+		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1, Repeatable: o != nil && o.sending == sendRepeatable})
 	}
 	var b redact.Sentence
 	fmt.Fprintf(&b, "status %d", s.status)

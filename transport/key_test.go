@@ -107,10 +107,25 @@ func TestIdempotencyKey(t *testing.T) {
 			base := script(status(500))
 			req := newRequest(t, row.method, "http://h.test/", nil)
 			req.Header = row.header.Clone()
-			resp, err := mustNew(t, transport.Config{Base: base, Rule: rule}).RoundTrip(req)
+			var heard []*http.Request
+			hears := &transport.Trace{
+				RequestStart: func(ctx context.Context, req *http.Request) context.Context { heard = append(heard, req); return ctx },
+				AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+					heard = append(heard, a.Request)
+					return ctx
+				},
+				AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { heard = append(heard, a.Request) },
+				RequestEnd: func(_ context.Context, r transport.RequestEnd) { heard = append(heard, r.Request) },
+			}
+			resp, err := mustNew(t, transport.Config{Base: base, Rule: rule, Traces: []*transport.Trace{hears}}).RoundTrip(req)
 			require.NoError(t, err, row.name)
 			assert.Equal(t, row.want, resp.Request.Header.Get("Idempotency-Key"), row.name)
 			finish(resp, nil)
+			assert.Len(t, heard, 2+2*row.sent, row.name)
+			for _, r := range heard {
+				assert.Equal(t, row.want, r.Header.Get("Idempotency-Key"), "hooks see the request that is sent: %s", row.name)
+				assert.Equal(t, row.want != "" && row.calls > 0, r != req, row.name)
+			}
 			assert.Equal(t, row.header, req.Header, row.name)
 			count(t, row.calls, calls, "IdempotencyKey called", row.name)
 			base.sent(t, row.sent, row.name)

@@ -24,6 +24,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	kept := attempt.Keep(x.Ctx, last, d.at.Add(d.drain), &x.t.responses)
 	x.last.Resp = nil
 	defer func() { kept.End(resp != nil) }()
+	requestLog{x}.waits(d.waitedFor(), d.delay)
 	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
 		return nil, x.refuse(&limit.Rejection{Err: err}), true
 	}
@@ -55,7 +56,8 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		at := &x.history[len(x.history)-1] // the hooks were told that there would be a retry
 		at.Err, at.Delay, at.Reason = err, 0, reason
 	}
-	x.logNotSent(History{Reason: reason, held: x.held}, err)
+	requestLog{x}.notSent(History{Reason: reason, held: x.held}, err)
+	requestLog{x}.failed(status, err)
 	if kept.Response != nil {
 		return x.markResponse(kept.Response, reason), nil, true
 	}

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -132,8 +133,8 @@ func (s *switched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return play(req, faults.Status(200))
 }
 
-// TestConditionsInTheLog: each condition has one line when it begins, and one when it is over. No
-// request has a line.
+// TestConditionsInTheLog: each condition has one line when it begins, and one when it is over. The lines of single requests are
+// left out here.
 func TestConditionsInTheLog(t *testing.T) {
 	send := func(t *testing.T, tr *transport.Transport, n int) {
 		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
@@ -192,10 +193,23 @@ func TestConditionsInTheLog(t *testing.T) {
 			for _, r := range log.records() {
 				assert.Equal(t, "http://h.test", attr(r, "host"))
 			}
-			assert.Equal(t, row.want, log.lines())
+			assert.Equal(t, row.want, withoutRequests(log.lines()))
 		})
 	}
 }
+
+// withoutRequests returns the lines that are not about a single request alone.
+func withoutRequests(lines []string) (all []string) {
+	for _, line := range lines {
+		if !ofRequest(line) {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// ofRequest reports whether a line of level Info is about a single request.
+func ofRequest(line string) bool { return strings.HasPrefix(line, "INFO request ") }
 
 // TestDown: a host is down after ten failures in a row over a second. A success begins the count anew.
 // A caller who hangs up, a 429, and a request whose own body fails say nothing.
@@ -245,8 +259,8 @@ func TestSixLinesPerMinute(t *testing.T) {
 		downAtLast bool
 		state      string
 	}{
-		"back": {false, "INFO changed often"},
-		"down": {true, `WARN changed often reason=circuit_open since=00:00:51 error="connection refused"`},
+		"back": {false, "INFO changed often reason=circuit_open since=00:00:48"},
+		"down": {true, `WARN changed often reason=circuit_open since=00:00:50 error="connection refused"`},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var log journal
@@ -267,6 +281,9 @@ func TestSixLinesPerMinute(t *testing.T) {
 			}
 			send(row.downAtLast)
 			assert.GreaterOrEqual(t, len(seen.told()), 46, "the hook hears of each")
+			for _, r := range log.records() {
+				assert.False(t, attr(r, "since").(time.Time).After(r.Time), "%v", r)
+			}
 			assert.Len(t, log.lines(), 6, "lines of the log")
 			time.Sleep(time.Until(start.Add(time.Minute)))
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -343,7 +360,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 }
 
 // TestLinesOfAttempts: a log for debugging has a line for each attempt, also of a request that goes
-// well at once.
+// well at once. Lines of level Info come besides.
 func TestLinesOfAttempts(t *testing.T) {
 	const whole = "twelve bytes"
 	cut := faults.Status(200).Header("ETag", `"v1"`).Body(whole).CutAt(5)
@@ -387,10 +404,125 @@ func TestLinesOfAttempts(t *testing.T) {
 					about := []any{attr(r, "host"), attr(r, "method"), attr(r, "url")}
 					assert.Equal(t, []any{"http://h.test", "GET", "http://h.test/?page=xxxxx"}, about)
 				}
-				assert.Equal(t, want, log.lines())
+				assert.Equal(t, want, withoutRequests(log.lines()))
 			}
 		})
 	}
+}
+
+// TestLinesOfRequests: a request that failed after more than one attempt, or whose retry a limit withheld, has one line. So has a
+// long wait, when it begins.
+func TestLinesOfRequests(t *testing.T) {
+	cut := faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5)
+	down := faults.Fail(errRefused)
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		base   []answer
+		method string
+		ctx    func(context.Context) (context.Context, context.CancelFunc)
+		want   []string
+	}{
+		"a success":                   {rule: exact, base: []answer{status(200)}},
+		"a success after a retry":     {rule: exact, base: []answer{status(503), status(200)}},
+		"a 404 after a retry":         {rule: exact, base: []answer{status(503), status(404)}},
+		"a 501 after a retry":         {rule: exact, base: []answer{status(503), status(501)}, want: []string{"INFO request failed attempts=2 reason=final status=501 delay=1s"}},
+		"a wrong name after a retry":  {rule: exact, base: []answer{status(503), faults.Fail(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h.test"})}, want: []string{`INFO request failed attempts=2 reason=final error="certificate not for h.test" delay=1s`}},
+		"a lost POST":                 {rule: exact, method: http.MethodPost, base: []answer{faults.ConnReset()}},
+		"one attempt":                 {rule: policy.Rule{MaxAttempts: 1}, base: []answer{down}},
+		"a single 404":                {rule: exact, base: []answer{status(404)}},
+		"all attempts are used up":    {rule: policy.Rule{MaxAttempts: 3}.Or(exact), base: []answer{status(503), down}, want: []string{`INFO request failed attempts=3 reason=max_attempts error="connection refused" delay=3s`}},
+		"the last answer is a 503":    {rule: policy.Rule{MaxAttempts: 3}.Or(exact), base: []answer{down, status(503)}, want: []string{"INFO request failed attempts=3 reason=max_attempts status=503 delay=3s"}},
+		"a wait that is too long":     {rule: exact, base: []answer{status(503, "Retry-After: 3600")}, want: []string{"INFO request failed attempts=1 reason=throttled status=503 until=01:00:00"}},
+		"a deadline that is too soon": {rule: exact, base: []answer{status(503)}, ctx: withTimeout(time.Millisecond), want: []string{"INFO request failed attempts=1 reason=deadline status=503"}},
+		"a deadline that passes":      {rule: exact, base: []answer{status(503), faults.Hang()}, ctx: withTimeout(5 * time.Second), want: []string{`INFO request failed attempts=2 reason=deadline error="context deadline exceeded" delay=1s`}},
+		"a deadline at once":          {rule: exact, base: []answer{faults.Hang()}, ctx: withTimeout(5 * time.Second)},
+		"a caller who left": {rule: exact, base: []answer{status(503), faults.Hang()}, ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(5*time.Second, cancel)
+			return ctx, cancel
+		}},
+		"a body that is not continued": {rule: policy.Rule{MaxAttempts: 2}.Or(exact), base: []answer{cut, status(503)}, want: []string{"INFO request failed attempts=2 reason=max_attempts status=503 offset=5"}},
+		"a back-off of 10 s":           {rule: policy.Rule{Backoff: backoff.Constant(10 * time.Second)}, base: []answer{down, status(200)}, want: []string{`INFO request waits attempts=1 reason=retry error="connection refused" delay=10s`}},
+		"a back-off below that":        {rule: policy.Rule{Backoff: backoff.Constant(9 * time.Second)}, base: []answer{down, status(200)}},
+		"a wait of the server":         {rule: policy.Rule{MaxRetryAfter: time.Minute}.Or(exact), base: []answer{status(429, "Retry-After: 40"), status(200)}, want: []string{"INFO request waits attempts=1 reason=throttled status=429 delay=40s"}},
+		"a wait that the host has told": {rule: sharing.Or(policy.Rule{MaxRetryAfter: time.Minute}).Or(exact), base: []answer{status(429, "Retry-After: 40"), status(200)},
+			want: []string{"WARN throttled reason=throttled since=00:00:00 status=429 until=00:00:40", "INFO no longer throttled reason=throttled since=00:00:00"}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var log journal
+			req := newRequest(t, cmp.Or(row.method, http.MethodGet), "http://h.test/?page=2", nil)
+			if row.ctx != nil {
+				ctx, cancel := row.ctx(t.Context())
+				defer cancel()
+				req = req.WithContext(ctx)
+			}
+			tr := over(t, transport.Config{Rule: row.rule, Logger: log.above(slog.LevelInfo)}, script(row.base...))
+			if resp, err := tr.RoundTrip(req); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			for _, r := range log.records() {
+				if strings.HasPrefix(r.Message, "request ") {
+					assert.Equal(t, []any{"http://h.test", req.Method, "http://h.test/?page=xxxxx"}, []any{attr(r, "host"), attr(r, "method"), attr(r, "url")})
+				}
+			}
+			var got []string
+			for _, line := range log.lines() {
+				got = append(got, jitters.ReplaceAllString(line, "$1"))
+			}
+			assert.Equal(t, row.want, got)
+		})
+	}
+	inBubble(t, "the program's own rate", func(t *testing.T) {
+		var log journal
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, Logger: log.above(slog.LevelInfo)}, script(status(200)))
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		together(2, func(i int) {
+			time.Sleep(time.Duration(i) * time.Second)
+			if i == 1 {
+				for _, line := range log.lines() {
+					assert.Equal(t, "INFO request waits reason=rate_limit delay=30s", line, "when it begins")
+				}
+				_, err := fetch(t, tr, ctx, "http://h.test/")
+				require.NoError(t, err)
+				return
+			}
+			mustFetch(t, tr, t.Context(), "http://h.test/")
+		})
+		assert.Equal(t, []string{"INFO request waits reason=rate_limit delay=59s", "WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1"}, log.lines())
+		cancel()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := fetch(t, tr, ctx, "http://h.test/")
+		require.ErrorIs(t, err, transport.ErrNotSent)
+		assert.Empty(t, log.lines(), "it does not wait")
+	})
+	inBubble(t, "six per minute", func(t *testing.T) {
+		var log journal
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick), Logger: log.above(slog.LevelInfo)}, script(status(503)))
+		for range 40 {
+			mustFetch(t, tr, t.Context(), "http://h.test/")
+		}
+		time.Sleep(time.Minute)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		var requests []string
+		for _, line := range log.lines() {
+			if ofRequest(line) {
+				requests = append(requests, line)
+			}
+		}
+		one := "INFO request failed attempts=2 reason=max_attempts status=503"
+		assert.Equal(t, append(slices.Repeat([]string{one}, 6), one+" lines_left_out=34"), requests)
+	})
+}
+
+// jitters finds the jitter of a wait that a server asked for, in the seconds of a line.
+var jitters = regexp.MustCompile(`(delay=40)\.\d+`)
+
+func withTimeout(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
 }
 
 // TestHandlerThatBlocks: a handler that blocks holds up its own request only.
@@ -619,7 +751,7 @@ func TestExplain(t *testing.T) {
 					assert.Equal(t, want, transport.Explain(resp, err))
 					assert.Equal(t, transport.ReasonRetryBudget, transport.ReasonOf(resp, err))
 					if large {
-						assert.EqualError(t, err, "transport: gave up after 1 attempt, 2 left out, last status 503 (retry budget)")
+						assert.EqualError(t, err, "transport: not retried, 2 left out, last status 503 (retry budget)")
 					}
 				}
 			})
@@ -688,7 +820,7 @@ type situation struct {
 // TestAttributesInTheDocs: docs/observability.md lists the attributes of all log lines.
 func TestAttributesInTheDocs(t *testing.T) {
 	written := map[string]bool{}
-	for _, path := range []string{"report.go", "change.go", "../internal/route/planner.go"} {
+	for _, path := range []string{"lines.go", "report.go", "change.go", "../internal/route/planner.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -894,7 +1026,7 @@ var (
 	// random finds what differs in each run: addresses, and a wait with jitter. It also finds what the page leaves out.
 	random = regexp.MustCompile(` (?:addr|since)=\S+|( from_fleet=true) until=00:00:0\S+`)
 	// numbers finds the numbers that depend on the order in which goroutines run.
-	numbers = regexp.MustCompile(` (waiting|limit)=\S+`)
+	numbers = regexp.MustCompile(` (waiting|limit|attempts|delay|waited|lines_left_out)=\S+`)
 )
 
 // bubbles is when the time of each bubble begins.

@@ -89,6 +89,7 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.judge(&d)
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
+			requestLog{x}.failed(x.last.Status(), d.ended)
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -117,6 +118,7 @@ func (x *retrier) admit() *limit.Rejection {
 		}
 	}
 	if x.planner.Latest = latest; x.Ctx.Err() == nil {
+		requestLog{x}.turn(latest)
 		if no := x.permit.Acquire(&x.Request, latest); no != nil {
 			return no
 		}
@@ -140,7 +142,7 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 	x.holdInVain()
 	reason, err := x.reasonFor(no)
 	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
-		x.logNotSent(History{Reason: reason}, nil)
+		requestLog{x}.notSent(History{Reason: reason}, nil)
 		return err // there is nothing to tell but the error of the context
 	}
 	e := x.newError(reason, err)
@@ -156,7 +158,8 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 			e.Until = no.Until
 		}
 	}
-	x.logNotSent(e.History, nil)
+	requestLog{x}.notSent(e.History, nil)
+	requestLog{x}.failed(requestLog{x}.lastStatus(), err)
 	return e
 }
 
@@ -230,8 +233,8 @@ func (c *call) beforeResponse(err error, link *attempt.Link) error {
 // outcome may be the cut of a body.
 func (x *retrier) judge(d *decision) {
 	a := x.last
-	below, ok := errors.AsType[*Error](a.Err)
-	a.Below = ok && (!below.ofBody || len(below.Attempts) > 0)
+	below := errorBelow(a.Err)
+	a.Below = below != nil && (!below.ofBody || len(below.Attempts) > 0)
 	if a.Class == classify.Refused && a.Resp != nil && (x.isSpent() ||
 		a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response) {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
@@ -363,10 +366,14 @@ func (x *retrier) deliver(d *decision) (*http.Response, error) {
 		return nil, x.newError(d.reason, nil)
 	case d.ended != nil:
 		return nil, x.newError(d.reason, d.ended)
-	case !x.retried && !x.gaveUp(d.reason):
+	case x.retried || x.gaveUp(d.reason):
+		return nil, x.newError(d.reason, cmp.Or(d.err, err))
+	case !d.reason.isOfRequest() || isAsserted(err):
 		return nil, err
 	}
-	return nil, x.newError(d.reason, cmp.Or(d.err, err))
+	e := x.newError(d.reason, cmp.Or(d.err, err))
+	e.single = true
+	return nil, e
 }
 
 // resumeBody makes the response's body continue after a cut. If the body cannot be

@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -81,35 +80,6 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		op := errorAs[*net.OpError](t, err)
 		assert.Same(t, last, op)
 		assert.Equal(t, "transport: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
-	})
-}
-
-// A single attempt's error is returned untouched, unless a limit withheld retries.
-func TestSingleErrorsAreUntouched(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		final := x509.UnknownAuthorityError{}
-		_, err := get(t, over(t, transport.Config{}, script(faults.Fail(final))), t.Context())
-		assert.Equal(t, error(final), err)
-
-		reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-		req := newRequest(t, http.MethodPost, "http://h.test/", nil)
-		_, err = over(t, transport.Config{}, script(faults.Fail(reset))).RoundTrip(req)
-		assert.Equal(t, error(reset), err, "not idempotent")
-
-		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, script(faults.Fail(reset))), t.Context())
-		assert.Equal(t, error(reset), err, "retries are off")
-
-		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), transport.WithoutRetries(t.Context()))
-		assert.Equal(t, error(reset), err, "once")
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), ctx)
-		var e *transport.Error
-		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
-		assert.Equal(t, transport.ReasonDeadline, e.Reason)
-		assert.ErrorIs(t, err, syscall.ECONNRESET)
-		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would respond")
 	})
 }
 

@@ -122,22 +122,6 @@ func logAttempt(c *call, a Attempt) {
 	c.t.logger.LogAttrs(c.Ctx, slog.LevelDebug, "attempt", all...)
 }
 
-// logNotSent writes the line of a request that is not sent, or not again. why may be nil.
-func (x *retrier) logNotSent(h History, why error) {
-	if x.t.logger == nil || !x.logsAttempts() {
-		return
-	}
-	all, text := attrsOf(&x.call), "request not sent"
-	if len(x.history) > 0 {
-		text = "retry not sent"
-	}
-	all.addError(why, x.Req.URL.String())
-	all.add(true, slog.String("reason", string(h.Reason)))
-	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.addTime("waited", h.held.waited)
-	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, text, all...)
-}
-
 // historyFor returns the history of a call that ends for a reason.
 func (x *retrier) historyFor(reason Reason) History {
 	h := History{Reason: reason, Attempts: slices.Clip(x.history), held: x.held, leftOut: x.leftOut}
@@ -192,35 +176,47 @@ type observer struct{ *call }
 // Transport. If the change came with a response, the request still has its slot of the limiter.
 func (c observer) Tells(v news.Change) func() {
 	h, t, all, ctx := c.hostChange(v), c.t, c.State.Machines().News(), c.parentContext()
-	level, line, told := slog.LevelWarn, h.attrs(), t.hostChanged
-	if h.Over {
-		level = slog.LevelInfo
-	}
+	level, line := lineOf(h, v)
+	told := t.hostChanged
 	if v.Condition == news.Pool {
-		told, level, line = nil, slog.LevelInfo, attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
-		line.add(v.Status != 0, slog.Int("status", v.Status))
-		line.addError(v.Err)
-		line.add(v.Addr != "", slog.String("addr", v.Addr))
+		told = nil
 	}
 	return func() {
 		for _, hook := range told {
 			hook(ctx, h)
 		}
-		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now()) {
+		if t.logger != nil && t.logger.Enabled(ctx, level) && all.TakeLine(t.registry.Now(), v) {
 			t.logger.LogAttrs(ctx, level, h.message(), line...)
 		}
 	}
 }
 
+// lineOf returns the level and the attributes of the line about a change.
+func lineOf(h HostChange, v news.Change) (slog.Level, attrs) {
+	switch {
+	case v.Condition == news.Pool:
+		line := attrs{slog.String("host", h.Host), slog.Int("pool", v.Pool)}
+		line.add(v.Status != 0, slog.Int("status", v.Status))
+		line.addError(v.Err)
+		line.add(v.Addr != "", slog.String("addr", v.Addr))
+		return slog.LevelInfo, line
+	case h.Over:
+		return slog.LevelInfo, h.attrs()
+	}
+	return slog.LevelWarn, h.attrs()
+}
+
 // LogsState returns a function that tells the log what lasts, after more changes than it has lines
-// for.
+// for. If nothing lasts, it tells what changed last.
 func (c observer) LogsState(lasting []news.Change) func() {
 	logger, ctx := c.t.logger, c.parentContext()
-	level, all, also := slog.LevelInfo, attrs{slog.String("host", c.HostName())}, []Reason{}
+	var level slog.Level
+	var all attrs
+	var also []Reason
 	for i, v := range lasting {
 		switch h := c.hostChange(v); {
 		case i == 0:
-			level, all = slog.LevelWarn, h.attrs()
+			level, all = lineOf(h, v)
 		case v.Condition != lasting[i-1].Condition: // several scopes may be held
 			also = append(also, h.Reason)
 		}

@@ -139,8 +139,8 @@ func heldUntil(err error) (until time.Time) {
 	if held, ok := errors.AsType[*attempt.HeldBelow](err); ok {
 		return held.Until
 	}
-	below, ok := errors.AsType[*Error](err)
-	if !ok {
+	below := errorBelow(err)
+	if below == nil {
 		return until
 	}
 	for _, a := range below.Attempts {

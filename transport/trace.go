@@ -19,6 +19,9 @@ import (
 // RoundTrip, or the Read or Close of the body, and nothing stays open. Other traces may then hear of
 // the start without the end, or of the end without the start.
 //
+// The Request that a function gets is the caller's. If the rule made an Idempotency-Key for it, it is the
+// request with the key, as it is sent: a copy of the caller's with the same context.
+//
 // Each function gets the context that RequestStart or AttemptStart returned, so that it finds
 // there what these have put into it, such as a span. They return their argument, or a context
 // derived from it. If they return nil, their argument counts.
@@ -137,7 +140,7 @@ const (
 
 // An AttemptStart describes an attempt that is about to be sent.
 type AttemptStart struct {
-	// Request is the caller's request. For an attempt to continue a body it is the request for
+	// Request is the request of the call. For an attempt to continue a body it is the request for
 	// the rest.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies.
@@ -163,7 +166,7 @@ type AttemptStart struct {
 
 // An AttemptEnd has the outcome of an attempt and the decision about it.
 type AttemptEnd struct {
-	// Request is the caller's request. For an attempt to continue a body it is the request for
+	// Request is the request of the call. For an attempt to continue a body it is the request for
 	// the rest.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies, as in
@@ -178,7 +181,7 @@ type AttemptEnd struct {
 
 // A RequestEnd sums up a request whose RoundTrip returns.
 type RequestEnd struct {
-	// Request is the caller's request.
+	// Request is the request of the call.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies.
 	Host string
@@ -201,7 +204,7 @@ type RequestEnd struct {
 
 // A BodyEnd describes the end of a response's body.
 type BodyEnd struct {
-	// Request is the caller's request.
+	// Request is the request of the call.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies.
 	Host string

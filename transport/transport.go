@@ -103,14 +103,17 @@ type Config struct {
 	// Logger gets log lines. Default none.
 	//
 	//	Warn   a limit of a host began to hold or to refuse requests (see HostChange)
-	//	Info   it is over; requests take another pool of connections; once, that the base has one pool
+	//	Info   it is over; requests take another pool of connections; once, that the base has one pool;
+	//	       a request failed after more than one attempt, or a limit withheld its retry; a request
+	//	       begins a wait of 10 s or more, of which no line about the host tells
 	//	Debug  an attempt, with its outcome and what follows; a request that is not sent
 	//
-	// A request or a body that failed has no line of its own. Whoever called logs the error,
-	// which tells everything (see Explain).
+	// Any other request or body that failed has no line of its own, and neither has a request whose
+	// caller left. Whoever called logs the error, which tells everything (see Explain).
 	//
-	// A host gets at most six lines of Warn and Info within a minute. Further changes have no
-	// line. The first request after that minute writes a line that says what lasts. Each line
+	// A host gets at most six lines about its changes within a minute, and six about requests. Further
+	// changes have no line. The first request after that minute writes a line that says what lasts, or
+	// else what changed last. The next line about a request says how many were left out. Each line
 	// is written when it happens, so none is lost if the process ends.
 	//
 	// The messages are constant. They and the attributes are listed in docs/observability.md.

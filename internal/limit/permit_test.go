@@ -743,7 +743,7 @@ func TestTold(t *testing.T) {
 		s.request(t, 0)
 		m := s.request(t, 0).State.Machines()
 		for range 7 {
-			m.News().TakeLine(s.registry.Now())
+			m.News().TakeLine(s.registry.Now(), news.Change{})
 		}
 		for range 10 {
 			time.Sleep(200 * time.Millisecond)

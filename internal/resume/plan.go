@@ -51,7 +51,8 @@ type Impossible string
 const (
 	ErrOff         Impossible = "transport: the rule or the caller allows no further request"
 	ErrStatus      Impossible = "transport: the response is an error"
-	ErrMethod      Impossible = "transport: only a GET, or a request that may be repeated, is sent again for it"
+	ErrMethod      Impossible = "transport: for a body only a GET or QUERY is sent again, or a request with WithIdempotent"
+	ErrBody        Impossible = "transport: the request has a body, and is not sent again for that of the response"
 	ErrFinal       Impossible = "transport: another request would not help"
 	ErrBelow       Impossible = "transport: a Transport below has asked for the rest"
 	ErrRange       Impossible = "transport: the response has a Content-Range, and its status is not 206"
@@ -88,15 +89,15 @@ var streamTypes = [...]string{
 // is a body. If it cannot be continued, the error says why. Check does not allocate. It sees nearly
 // every response, and nearly none is cut. So it only looks at the header, and a cut does the rest.
 func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err error) {
-	bare, get := req.Body == nil || req.Body == http.NoBody, req.Method == http.MethodGet || req.Method == ""
-	reads := get && bare || req.Method == "QUERY" && (bare || replay.Independent(req)) // it only asks for content
+	bare, get, query := req.Body == nil || req.Body == http.NoBody, req.Method == http.MethodGet || req.Method == "", req.Method == "QUERY"
+	reads := get && bare || query && (bare || replay.Independent(req)) // it only asks for content
 	again := may.Again > 0 && (reads || may.Repeatable && (bare || replay.Independent(req)))
 	f, length, partial := fields(resp.Header), resp.ContentLength, resp.StatusCode == http.StatusPartialContent
 	switch {
 	case resp.StatusCode/100 != 2:
 		return p, ErrStatus
 	case !reads && !again:
-		return p, ErrMethod
+		return p, whyOnce(get || query, may)
 	case !partial && f["Content-Range"] != nil:
 		return p, ErrRange
 	}
@@ -146,6 +147,17 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	p.keeps = again && (!ranged || !partial && accepts != "bytes")
 	p.pos, p.stop, p.fingerprint = p.begin, p.end, fingerprintOf(resp, p.keeps)
 	return p, nil
+}
+
+// whyOnce says why a request is not sent again for a body. asks says that its method only asks for content.
+func whyOnce(asks bool, may *Terms) error {
+	switch {
+	case asks, may.Repeatable && may.Again > 0:
+		return ErrBody
+	case may.Repeatable:
+		return ErrAgain
+	}
+	return ErrMethod
 }
 
 // A fingerprint has keyed hashes of the parts of a header that a second response has to repeat.

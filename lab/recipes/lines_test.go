@@ -36,7 +36,11 @@ func (j *journal) Enabled(_ context.Context, l slog.Level) bool { return l >= j.
 func (j *journal) WithAttrs([]slog.Attr) slog.Handler           { return j }
 func (j *journal) WithGroup(string) slog.Handler                { return j }
 
+// Handle leaves out the lines of requests that failed or wait, for which the document has no room.
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "request failed" || r.Message == "request waits" {
+		return nil
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fmt.Fprintf(&j.text, "%4d s %-5v %s", int(r.Time.Sub(j.start).Seconds()), r.Level, r.Message)

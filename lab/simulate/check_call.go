@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -268,7 +269,12 @@ func (c *call) checkError() {
 	}
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
-		if len(c.attempts) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
+		due := c.plan.fault == sound && c.written().Classify == nil && classify.ErrorTypeOf(last) == classify.ErrorReset
+		switch bare := c.err == error(last); {
+		case len(c.attempts) != 1, c.gone():
+		case bare && due:
+			c.complain(Outcome, "the error of a single attempt has no reason: %v", c.err)
+		case !bare && !(isOwn && (own.GaveUp() || ofRequest(own.Reason))):
 			c.complain(Outcome, "the error of a single attempt is wrapped: %v", c.err)
 		}
 		if timeout(c.err) != timeout(last) && !c.gone() {
@@ -285,6 +291,11 @@ func (c *call) checkError() {
 	default:
 		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
+}
+
+// ofRequest reports whether a retry was due that the request or its rule does not allow.
+func ofRequest(r transport.Reason) bool {
+	return r == transport.ReasonNotIdempotent || r == transport.ReasonNotReplayable || r == transport.ReasonRetriesOff
 }
 
 // refusedByLimit reports whether a limit refused the next attempt.

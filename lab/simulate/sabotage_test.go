@@ -189,6 +189,13 @@ var sabotage = []defect{
 		}
 		return resp, err
 	})},
+	{"errors lose their reason", Outcome, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if e, ok := errors.AsType[*transport.Error](err); ok && ofRequest(e.Reason) {
+			err = e.Err
+		}
+		return resp, err
+	})},
 	{"failures are made errors", Outcome, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if resp != nil && resp.StatusCode >= 500 {

@@ -1,5 +1,5 @@
 // Package news remembers which conditions of a host last, so that the beginning and the
-// end of each are told once. It also counts the lines that the log has of them.
+// end of each are told once. It also counts the lines that the log has of them and of single requests.
 package news
 
 import (
@@ -60,7 +60,7 @@ const (
 	// tells is how many changes a goroutine tells at most. It is that of a request, the hook may be slow,
 	// and changes may come for ever.
 	tells = 8
-	// lines is how many lines the log has about a host within linesTime.
+	// lines is how many lines the log has about the changes of a host within linesTime, and as many about single requests.
 	lines     = 6
 	linesTime = time.Minute
 )
@@ -77,9 +77,28 @@ type News struct {
 	queue   []func()        // what is to be told, in order; a hook that blocks for ever loses the rest
 	telling bool            // a goroutine is telling it
 
-	logged   int                    // lines in the log
-	written  [lines]instant.Instant // when it had the last of them, in a ring
-	unlogged bool                   // a change got no line, so a line has to say what lasts
+	changes  quota  // of the lines about changes
+	requests quota  // of the lines about single requests
+	leftOut  int    // lines about requests since the last of them in the log
+	unlogged bool   // a change got no line, so a line has to say what lasts
+	left     Change // the last such change, or that before it if it is of the pools alone
+}
+
+// A quota is how many lines the log may have.
+type quota struct {
+	taken int
+	at    [lines]instant.Instant // when the last of them were taken, in a ring
+}
+
+// take takes one of the lines of the present minute, if there is one left.
+func (q *quota) take(now instant.Instant) bool {
+	oldest := &q.at[q.taken%lines]
+	if q.taken >= lines && now.Sub(*oldest) < linesTime {
+		return false
+	}
+	*oldest = now
+	q.taken++
+	return true
 }
 
 // Quiet reports whether nothing lasts, all was told, and the log has all changes.
@@ -152,11 +171,14 @@ func (n *News) tell() {
 
 // TakeLine reports whether the log gets a line about a change. If a change got none, the next
 // line says what lasts.
-func (n *News) TakeLine(now instant.Instant) bool {
+func (n *News) TakeLine(now instant.Instant, c Change) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unlogged && n.takeLine(now) {
+	if !n.unlogged && n.changes.take(now) {
 		return true
+	}
+	if !n.unlogged || c.Condition != Pool {
+		n.left = c
 	}
 	n.unlogged = true
 	n.count()
@@ -164,15 +186,20 @@ func (n *News) TakeLine(now instant.Instant) bool {
 }
 
 // TakeState reports whether the log gets a line about what lasts, because a change got none. It
-// returns all that lasts.
+// returns all that lasts. If nothing does, it returns the last change that got no line, as over: a log may not take the lines of
+// the ends.
 func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unlogged || !n.takeLine(now) {
+	if !n.unlogged || !n.changes.take(now) {
 		return nil, false
 	}
 	n.unlogged = false
 	n.count()
+	if len(n.lasting) == 0 {
+		n.left.Over, n.left.Until = true, 0
+		return []Change{n.left}, true
+	}
 	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {
 		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Since, b.Since))
 	}), true
@@ -193,15 +220,17 @@ func (n *News) Tell(tell func()) {
 	n.tell()
 }
 
-// takeLine takes one of the lines of the present minute, if there is one left; the lock is held.
-func (n *News) takeLine(now instant.Instant) bool {
-	oldest := &n.written[n.logged%lines]
-	if n.logged >= lines && now.Sub(*oldest) < linesTime {
-		return false
+// TakeRequestLine reports whether the log gets a line about a single request, and how many such lines were left out
+// before it.
+func (n *News) TakeRequestLine(now instant.Instant) (leftOut int, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.requests.take(now) {
+		n.leftOut++
+		return 0, false
 	}
-	*oldest = now
-	n.logged++
-	return true
+	leftOut, n.leftOut = n.leftOut, 0
+	return leftOut, true
 }
 
 // Failed notes the failure of an attempt, which may be the cause of what is found later.
@@ -224,6 +253,18 @@ func (n *News) Lasts(k Key) (c Change, ok bool) {
 	defer n.mu.Unlock()
 	c, ok = n.lasting[k]
 	return c, ok
+}
+
+// LastsAnywhere reports whether a condition lasts, in whatever scope.
+func (n *News) LastsAnywhere(c Condition) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k := range n.lasting {
+		if k.Condition == c {
+			return true
+		}
+	}
+	return false
 }
 
 // Due returns the conditions that may be over: own, and those whose time has come.

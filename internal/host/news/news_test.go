@@ -117,33 +117,65 @@ func TestWhoeverIsToldMayBlock(t *testing.T) {
 	assert.Equal(t, 520+1, told, "and the end of the first")
 }
 
+// Single requests have six lines of their own within any minute, and the next line says how many were left out.
+func TestLinesOfRequests(t *testing.T) {
+	var n News
+	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
+	for i := range 6 {
+		n.TakeLine(at(0), Change{})
+		left, ok := n.TakeRequestLine(at(i))
+		assert.True(t, ok && left == 0, i)
+	}
+	for i := range 3 {
+		_, ok := n.TakeRequestLine(at(10 + i))
+		assert.False(t, ok)
+	}
+	assert.True(t, n.Quiet(), "changes keep their lines")
+	left, ok := n.TakeRequestLine(at(60))
+	assert.True(t, ok && left == 3, left)
+	left, ok = n.TakeRequestLine(at(61))
+	assert.True(t, ok && left == 0, left)
+	_, ok = n.TakeRequestLine(at(61))
+	assert.False(t, ok)
+}
+
+// A condition lasts anywhere if it lasts in any scope.
+func TestLastsAnywhere(t *testing.T) {
+	var n News
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 7}}, func() {})
+	assert.True(t, n.LastsAnywhere(Held))
+	assert.False(t, n.LastsAnywhere(Down))
+}
+
 // The log has six lines within any minute. After a change without a line it has one that says what
 // lasts, and no other before that.
 func TestLines(t *testing.T) {
 	var n News
 	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
 	for i := range 6 {
-		assert.True(t, n.TakeLine(at(i)), i)
+		assert.True(t, n.TakeLine(at(i), Change{}), i)
 	}
 	_, ok := n.TakeState(at(6))
 	assert.False(t, ok, "the log has all changes")
 	assert.True(t, n.Quiet())
-	n.Begin(Change{Key: Key{Condition: Held, Scope: 1}, Since: at(7)}, func() { assert.False(t, n.TakeLine(at(7))) })
-	n.Begin(Change{Key: Key{Condition: Held, Scope: 2}, Since: at(6)}, func() { assert.False(t, n.TakeLine(at(7))) })
-	n.Begin(Change{Key: Key{Condition: Down}, Since: at(8)}, func() { assert.False(t, n.TakeLine(at(59))) })
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 1}, Since: at(7)}, func() { assert.False(t, n.TakeLine(at(7), Change{})) })
+	n.Begin(Change{Key: Key{Condition: Held, Scope: 2}, Since: at(6)}, func() { assert.False(t, n.TakeLine(at(7), Change{})) })
+	n.Begin(Change{Key: Key{Condition: Down}, Since: at(8)}, func() { assert.False(t, n.TakeLine(at(59), Change{})) })
 	_, ok = n.TakeState(at(59))
 	assert.False(t, ok)
-	assert.False(t, n.TakeLine(at(60)), "the state comes first")
+	assert.False(t, n.TakeLine(at(60), Change{}), "the state comes first")
 	all, ok := n.TakeState(at(60))
 	assert.True(t, ok)
 	assert.Equal(t, []Key{{Condition: Down}, {Condition: Held, Scope: 2}, {Condition: Held, Scope: 1}}, []Key{all[0].Key, all[1].Key, all[2].Key})
-	assert.False(t, n.TakeLine(at(60)), "the line of second 1 counts until 61")
+	last := Change{Key: Key{Condition: Held}, Until: at(99)}
+	assert.False(t, n.TakeLine(at(60), last), "the line of second 1 counts until 61")
+	assert.False(t, n.TakeLine(at(60), Change{Key: Key{Condition: Pool}}))
 	for k := range n.lasting {
 		n.End(k, func() {})
 	}
 	assert.False(t, n.Quiet(), "until the state is told")
 	all, ok = n.TakeState(at(61))
 	assert.True(t, ok)
-	assert.Empty(t, all)
+	assert.Equal(t, []Change{{Key: last.Key, Over: true}}, all, "nothing lasts, so it is told what changed last; other connections have no reason")
 	assert.True(t, n.Quiet())
 }

@@ -1,0 +1,140 @@
+// The log lines of requests that failed, or that wait for long.
+
+package transport
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+)
+
+// longLine is the shortest wait of a request that has a line of its own.
+const longLine = 10 * time.Second
+
+// A requestLog writes the lines of a request that are no lines of its attempts.
+type requestLog struct{ *retrier }
+
+// failed writes the line of a request that ends without success after more than one attempt, or because a limit withheld
+// the retry. An SDK puts an error of its own in the place of ours, so the line may be all that is left of the story. err is
+// nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer that is final,
+// such as a 404, and for a request that was not sent. What keeps requests from the host has a line of its own.
+func (x requestLog) failed(status int, err error) {
+	tried := x.sent > 1 || x.sent > 0 && x.gaveUp(x.reason)
+	answered := x.reason == ReasonFinal && status > 0 && status < 500
+	if !tried || answered || x.reason == ReasonCanceled {
+		return
+	}
+	leftOut, ok := x.takesLine()
+	if !ok {
+		return
+	}
+	h, delays := x.historyFor(x.reason), time.Duration(0)
+	for i := range h.Attempts {
+		delays += h.Attempts[i].Delay
+	}
+	all := append(attrsOf(&x.call), slog.Int("attempts", x.sent), slog.String("reason", string(x.reason)))
+	all = x.withOutcome(all, status, err)
+	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	all.addTime("delay", delays)
+	all.addTime("waited", x.waited)
+	all.add(x.offset > 0, slog.Int64("offset", x.offset))
+	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
+	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request failed", all...)
+}
+
+// waits writes the line of a request that begins a long wait, unless a line about the host told it already.
+func (x requestLog) waits(reason Reason, d time.Duration) {
+	if d < longLine || x.t.logger == nil {
+		return
+	}
+	told := map[Reason]news.Condition{ReasonRetry: news.Down, ReasonThrottled: news.Held, ReasonRateLimit: news.RateLimited}
+	if x.State.Machines().News().LastsAnywhere(told[reason]) {
+		return
+	}
+	leftOut, ok := x.takesLine()
+	if !ok {
+		return
+	}
+	all := attrsOf(&x.call)
+	all.add(x.sent > 0, slog.Int("attempts", x.sent))
+	all.add(true, slog.String("reason", string(reason)))
+	if x.sent > 0 {
+		all = x.withOutcome(all, x.lastStatus(), nil)
+	}
+	all.addTime("delay", d)
+	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
+	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request waits", all...)
+}
+
+// turn writes the line of a request whose turn at a limit comes late, as far as is known. It does not wait if that is later
+// than its deadline, or than latest.
+func (x requestLog) turn(latest instant.Instant) {
+	if x.t.logger == nil {
+		return
+	}
+	now := time.Now()
+	turn, limit := x.Forecast(now)
+	until, ok := x.Ctx.Deadline()
+	if at := now.Add(turn); ok && !at.Before(until) || latest != 0 && x.Registry.InstantOf(at) > latest {
+		return
+	}
+	x.waits(Reason(limit), turn)
+}
+
+// takesLine reports whether the log takes a line about the request, and how many were left out before it.
+func (x requestLog) takesLine() (leftOut int, ok bool) {
+	if x.t.logger == nil || !x.t.logger.Enabled(x.parentContext(), slog.LevelInfo) {
+		return 0, false
+	}
+	return x.State.Machines().News().TakeRequestLine(x.t.registry.Now())
+}
+
+// waitedFor returns why a retry waits: because the server asked for it, or for the back-off. What is added to the wait of the server
+// is at most as long.
+func (d *decision) waitedFor() Reason {
+	if d.retryAfter > 0 && 2*d.retryAfter >= d.delay {
+		return ReasonThrottled
+	}
+	return ReasonRetry
+}
+
+// withOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
+func (x requestLog) withOutcome(all attrs, status int, err error) attrs {
+	all.add(status != 0, slog.Int("status", status))
+	known := x.Req.URL.String()
+	switch n := len(x.history); {
+	case err != nil:
+		all.addError(err, known)
+	case status == 0 && n > 0 && x.history[n-1].Err != nil:
+		all.add(true, slog.String("error", x.history[n-1].outcome(known)))
+	case status == 0:
+		all.addError(x.last.Err, known)
+	}
+	return all
+}
+
+// lastStatus returns the status of the last attempt, or 0.
+func (x requestLog) lastStatus() int {
+	if n := len(x.history); n > 0 {
+		return x.history[n-1].Status
+	}
+	return 0
+}
+
+// notSent writes the line of a request that is not sent, or not again. why may be nil.
+func (x requestLog) notSent(h History, why error) {
+	if x.t.logger == nil || !x.logsAttempts() {
+		return
+	}
+	all, text := attrsOf(&x.call), "request not sent"
+	if len(x.history) > 0 {
+		text = "retry not sent"
+	}
+	all.addError(why, x.Req.URL.String())
+	all.add(true, slog.String("reason", string(h.Reason)))
+	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	all.addTime("waited", h.held.waited)
+	x.t.logger.LogAttrs(x.Ctx, slog.LevelDebug, text, all...)
+}
