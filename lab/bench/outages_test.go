@@ -26,12 +26,12 @@ type outage struct {
 }
 
 var outageRows = []outage{
-	{"8 workers upload 20,000 files, 503 for 20 s: lost / sent meanwhile", "closed-8-0ms/503/20s"},
-	{"64 workers upload 80,000 files, 503 for 20 s: lost / sent meanwhile", "closed-64-0ms/503/20s"},
-	{"2 GETs per second for a minute, 503 for 10 s: lost / sent meanwhile", "open-2/503/10s"},
-	{"200 GETs per second for 70 s, 503 for 20 s: lost / sent meanwhile", "open-200/503/20s"},
-	{"200 GETs per second for a minute, no connections for 0.5 s of every 3 s: lost / sent meanwhile", "restarts/200"},
-	{"500 GETs per second for a minute, a tenth gets 503 with Retry-After: 1: lost", "random-0.1-wait/500"},
+	{"8 workers, 20,000 files, 503 for 20 s: lost/sent", "closed-8-0ms/503/20s"},
+	{"64 workers, 80,000 files, 503 for 20 s: lost/sent", "closed-64-0ms/503/20s"},
+	{"2/s, 503 for 10 s: lost/sent", "open-2/503/10s"},
+	{"200/s, 503 for 20 s: lost/sent", "open-200/503/20s"},
+	{"200/s, no connections for 0.5 s of every 3 s: lost/sent", "restarts/200"},
+	{"500/s, a tenth gets 503 with Retry-After: 1: lost", "random-0.1-wait/500"},
 }
 
 // TestOutages: README.md has the table of outages. Aplomb loses nothing in them.
@@ -51,9 +51,9 @@ func TestOutages(t *testing.T) {
 				})
 				require.NoError(t, err)
 				assert.False(t, i == 0 && lost > 0, "aplomb loses %d: %s", lost, row.text)
-				cell := whole(float64(lost))
-				if strings.Contains(row.text, " / ") {
-					cell += " / " + whole(float64(sent))
+				cell := fmt.Sprint(lost)
+				if strings.Contains(row.text, "/sent") {
+					cell += fmt.Sprint("/", sent)
 				}
 				cells = append(cells, cell)
 			})
@@ -66,7 +66,7 @@ func TestOutages(t *testing.T) {
 	compare(t, map[string]string{"outages": table.String()}, near)
 }
 
-var number = regexp.MustCompile(`[0-9][0-9,]*`)
+var number = regexp.MustCompile(`[0-9]+`)
 
 // near reports whether two tables have the same text, and numbers that differ by three standard deviations at most, as if
 // each of them were a count of independent events. Most waits are random.
@@ -76,8 +76,8 @@ func near(old, now string) bool {
 		return false
 	}
 	for i := range was {
-		a, _ := strconv.ParseFloat(strings.ReplaceAll(was[i], ",", ""), 64)
-		b, _ := strconv.ParseFloat(strings.ReplaceAll(is[i], ",", ""), 64)
+		a, _ := strconv.ParseFloat(was[i], 64)
+		b, _ := strconv.ParseFloat(is[i], 64)
 		if math.Abs(a-b) > 3*math.Sqrt(a+b) {
 			return false
 		}
@@ -91,11 +91,11 @@ func TestNear(t *testing.T) {
 		old, now string
 		want     bool
 	}{
-		{"| 0 / 15 |", "| 0 / 18 |", true},
-		{"| 2,664 / 8,000 |", "| 2,700 / 8,100 |", true},
-		{"| 0 / 15 |", "| 0 / 40 |", false},
-		{"| 984 |", "| 1,359 |", false},
-		{"| 0 |", "| 0 / 0 |", false},
+		{"| 0/15 |", "| 0/18 |", true},
+		{"| 2664/8000 |", "| 2700/8100 |", true},
+		{"| 0/15 |", "| 0/40 |", false},
+		{"| 984 |", "| 1359 |", false},
+		{"| 0 |", "| 0/0 |", false},
 		{"| GETs 0 |", "| PUTs 0 |", false},
 	} {
 		assert.Equal(t, row.want, near(row.old, row.now), "%s, %s", row.old, row.now)
