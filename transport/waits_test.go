@@ -182,7 +182,7 @@ func TestTimeAtADeadHost(t *testing.T) {
 		others      int // per second
 	}{
 		"default":         {policy.Rule{}, faults.ConnRefused(), 31 * time.Second, 36 * time.Second, time.Minute, 20},
-		"Service":         {profile.Service(), faults.ConnRefused(), 150 * time.Millisecond, 300 * time.Millisecond, 1500 * time.Millisecond, 20},
+		"Service":         {profile.Service(), faults.ConnRefused(), 150 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 20},
 		"Service, silent": {profile.Service(), faults.Hang(), 3 * time.Second, 4 * time.Second, 4 * time.Second, 20},
 		"API":             {profile.API(), faults.ConnRefused(), 31 * time.Second, 36 * time.Second, 3 * time.Minute, 5},
 	} {
