@@ -93,8 +93,9 @@ cross: ## go vet for other systems, tests included, but no cmd for js; the packa
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
 
-compare: ## aplomb beside other clients that retry, 45 s, as Markdown (ONLY: a regular expression of questions)
+compare: ## aplomb beside other clients that retry, 75 s, as Markdown (ONLY: a regular expression of questions, such as outages)
 	@$(GO) -C lab run ./bench -only '$(ONLY)'
+	@if echo outages | grep -Eq -e '$(ONLY)'; then printf '\n## Outages\n\n'; $(GO) -C lab test -count 1 -run '^TestOutages$$' -v ./bench | grep '^|'; fi
 
 fuzz: ## every fuzz target for a short time (FUZZ)
 	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) -fuzzminimizetime 10x $$p || exit 1; done; done; done

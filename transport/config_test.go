@@ -218,6 +218,31 @@ func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 	})
 }
 
+// An Update suspends a host, as docs/limits.md shows. A request with a deadline fails at once. One
+// without goes when another Update has ended that, with the first request after it.
+func TestSuspend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200))})
+		require.NoError(t, suspend(tr, policy.Rule{}, map[string]policy.Rule{}))
+		mustFetch(t, tr, t.Context(), "http://api.example.com/") // the first, which a full bucket lets go
+		start := time.Now()
+		var waiting sync.WaitGroup
+		waiting.Go(func() { mustFetch(t, tr, t.Context(), "http://api.example.com/") })
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := tr.RoundTrip(getRequest(t, "http://api.example.com/").WithContext(ctx))
+		assert.ErrorIs(t, err, transport.ErrNotSent)
+		assert.Equal(t, transport.ReasonRateLimit, transport.HistoryOf(nil, err).Reason)
+		mustFetch(t, tr, t.Context(), "http://other.example.com/")
+		assert.Equal(t, time.Minute, time.Since(start))
+		require.NoError(t, tr.Update(policy.Rule{}, nil))
+		mustFetch(t, tr, t.Context(), "http://api.example.com/")
+		waiting.Wait()
+		assert.Equal(t, time.Minute, time.Since(start))
+	})
+}
+
 // idler is a base with connections to close.
 type idler struct {
 	http.RoundTripper

@@ -1,18 +1,21 @@
-// The examples of README.md, docs/settings.md and docs/observability.md. Package
+// The examples of README.md, docs/settings.md, docs/limits.md and docs/observability.md. Package
 // internal/snippets checks that these pages have the same functions.
 
 package transport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aplomb-go/aplomb/faults"
@@ -139,25 +142,75 @@ func ExampleNew_timeouts() {
 	// 200 after 2 attempts
 }
 
-func why(resp *http.Response, err error) string {
-	return transport.Explain(resp, err) // no secrets of the URL, unlike the *url.Error around it
+// withStory returns a context for a call of an SDK, and a function that tells what became of its requests.
+func withStory(ctx context.Context) (context.Context, func() string) {
+	var mu sync.Mutex // guards story, because an SDK may send several requests at once
+	var story []string
+	ctx = transport.WithTrace(ctx, &transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) {
+		mu.Lock()
+		defer mu.Unlock()
+		story = append(story, transport.Explain(r.Response, r.Err))
+	}})
+	return ctx, func() string { mu.Lock(); defer mu.Unlock(); return strings.Join(story, "\n") }
 }
 
-var waits = &transport.Trace{AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { // for Config.Traces
-	log.Println(a.Host, a.Attempt.Waited, a.Attempt.WaitedFor, a.Attempt.Reason, a.Attempt.Delay)
-}}
+// An SDK puts an error of its own in the place of a response.
+func ExampleWithTrace_sdk() {
+	tr, err := transport.New(transport.Config{Base: server(200, 503), Rule: policy.Rule{MaxAttempts: 2, Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sdk := func(ctx context.Context) error {
+		for _, path := range []string{"token", "objects?key=secret"} {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://storage.example.com/"+path, nil)
+			if err != nil {
+				return err
+			}
+			resp, err := (&http.Client{Transport: tr}).Do(req)
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("storage: error %d", resp.StatusCode)
+			}
+		}
+		return nil
+	}
+	ctx, story := withStory(context.Background())
+	if err := sdk(ctx); err != nil {
+		fmt.Println(err)
+		fmt.Println(timeless(story()))
+	}
+	// Output:
+	// -> GET https://storage.example.com/token
+	// -> GET https://storage.example.com/objects?key=secret
+	// -> GET https://storage.example.com/objects?key=secret
+	// storage: error 503
+	// GET https://storage.example.com/token
+	//   status 200 at the first attempt
+	// GET https://storage.example.com/objects?key=xxxxx
+	//   attempt 1, at …: 503
+	//   attempt 2, at …: 503
+	//   status 503: all attempts are used up
+}
+
+// timeless removes the times of a story, which vary.
+func timeless(story string) string {
+	story = regexp.MustCompile(`,? after [0-9.]+m?s( in all)?`).ReplaceAllString(story, "") // if it took any time
+	return regexp.MustCompile(`at [0-9.]+m?s`).ReplaceAllString(story, "at …")
+}
 
 // The caller gets the last response or an error, and both say why.
 func ExampleExplain() {
 	for _, codes := range [][]int{{503}, {503, 0}} {
 		rule := policy.Rule{MaxAttempts: 2, Backoff: atOnce}
-		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: rule, Traces: []*transport.Trace{waits}})
+		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: rule})
 		if err != nil {
 			log.Fatal(err)
 		}
 		resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
-		story := regexp.MustCompile(`,? after [0-9.]+m?s( in all)?`).ReplaceAllString(why(resp, err), "") // if it took any time
-		fmt.Println(regexp.MustCompile(`at [0-9.]+m?s`).ReplaceAllString(story, "at …"))
+		fmt.Println(timeless(transport.Explain(resp, err)))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -175,4 +228,42 @@ func ExampleExplain() {
 	//   attempt 1, at …: 503
 	//   attempt 2, at …: connection reset by peer
 	//   failed: all attempts are used up
+}
+
+func suspend(t *transport.Transport, rule policy.Rule, hosts map[string]policy.Rule) error { // those of the Config
+	suspended := maps.Clone(hosts)
+	suspended["api.example.com"] = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e-6}}.Or(hosts["api.example.com"])
+	return t.Update(rule, suspended) // t.Update(rule, hosts) ends it
+}
+
+// During maintenance a request with a deadline is refused at once. The first still goes, because the
+// bucket of a new rate is full.
+func ExampleTransport_Update_suspend() {
+	var rule policy.Rule
+	hosts := map[string]policy.Rule{"api.example.com": {MaxAttempts: 3}}
+	tr, err := transport.New(transport.Config{Base: server(200), Rule: rule, Hosts: hosts})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: tr, Timeout: time.Minute}
+	get := func() {
+		if resp, err := client.Get("https://api.example.com"); err != nil {
+			fmt.Println(errors.Is(err, transport.ErrNotSent), transport.HistoryOf(nil, err).Reason)
+		} else {
+			resp.Body.Close()
+		}
+	}
+	if err := suspend(tr, rule, hosts); err != nil {
+		log.Fatal(err)
+	}
+	get()
+	get()
+	if err := tr.Update(rule, hosts); err != nil {
+		log.Fatal(err)
+	}
+	get()
+	// Output:
+	// -> GET https://api.example.com
+	// true rate_limit
+	// -> GET https://api.example.com
 }

@@ -482,6 +482,21 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 	}
 }
 
+// TestRedirectHoldsNothing: an http.Client follows a redirect at once, also if it names a wait, as over
+// net/http alone. A proxy may add Retry-After to each response.
+func TestRedirectHoldsNothing(t *testing.T) {
+	for _, rule := range []policy.Rule{{}, sharing} {
+		bubble(t, func(t *testing.T) {
+			server := script(status(302, "Location: /there", "Retry-After: 30"), status(200))
+			client := &http.Client{Transport: mustNew(t, transport.Config{Base: server, Rule: rule})}
+			resp, err := client.Get("http://h.test/")
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, []time.Duration{0, 0}, server.arrivals())
+		})
+	}
+}
+
 // TestHoldBeforeTheBody: a classifier that waits for the body of a 429 does not
 // delay the hold. If the body asks for a longer wait than the headers, that wait counts
 // from the arrival of the headers.

@@ -4,10 +4,12 @@ package transport_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -166,4 +169,50 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 			assert.Equal(t, row.want, got, row.name)
 		}
 	})
+}
+
+// TestTimeAtADeadHost pins for how long a request to a dead host takes until it fails, alone and among others, as README.md
+// and docs/settings.md say.
+func TestTimeAtADeadHost(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule        policy.Rule
+		step        faults.Step
+		least, most time.Duration // alone
+		mostInLine  time.Duration
+		others      int // per second
+	}{
+		"default":         {policy.Rule{}, faults.ConnRefused(), 31 * time.Second, 36 * time.Second, time.Minute, 20},
+		"Service":         {profile.Service(), faults.ConnRefused(), 150 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 20},
+		"Service, silent": {profile.Service(), faults.Hang(), 3 * time.Second, 4 * time.Second, 4 * time.Second, 20},
+		"API":             {profile.API(), faults.ConnRefused(), 31 * time.Second, 36 * time.Second, 3 * time.Minute, 5},
+	} {
+		for _, alone := range []bool{true, false} {
+			inBubble(t, fmt.Sprintf("%s/alone=%v", name, alone), func(t *testing.T) {
+				base, most := faults.New(nil, faults.Script(row.step)), row.mostInLine
+				c, every := transport.Config{Base: base, Rule: row.rule}, time.Second/time.Duration(row.others)
+				shared := mustNew(t, c)
+				requests := int(2 * time.Minute / every)
+				if alone {
+					requests, most = 50, row.most
+				}
+				var all sync.WaitGroup
+				for range requests {
+					tr := shared
+					if alone {
+						tr = mustNew(t, c)
+					}
+					all.Go(func() {
+						start := time.Now()
+						_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+						assert.LessOrEqual(t, time.Since(start), most)
+						assert.True(t, !alone || time.Since(start) >= row.least, time.Since(start))
+					})
+					if !alone {
+						time.Sleep(every)
+					}
+				}
+				all.Wait()
+			})
+		}
+	}
 }

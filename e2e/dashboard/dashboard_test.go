@@ -189,6 +189,8 @@ func TestAlerts(t *testing.T) {
 		"AplombRetriesWaiting": {[]string{"down.test", "gated.test"}, 8 * time.Minute},
 		"AplombThrottled":      {[]string{"held.test"}, 16 * time.Minute},
 		"AplombRetries":        {[]string{"flaky.test"}, 16 * time.Minute},
+		"AplombRefused":        {[]string{"held.test", "paced.test", "slow.test"}, 16 * time.Minute},
+		"AplombNotRetried":     {[]string{"orders.test"}, 16 * time.Minute},
 		"AplombFleetLost":      {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
 	runbook, err := os.ReadFile(docs + "observability.md")

@@ -44,6 +44,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 	"left.test":   held, // no more requests come when it is held
 	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
 	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
+	"orders.test": func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) }, // has POSTs
 	"stuck.test":  stuck,
 	"slow.test":   slow,
 	"cutter.test": cut,
@@ -53,7 +54,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 		}
 		return answer(req, 200)
 	},
-	"paced.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate
+	"paced.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate, and in trouble more requests
 	"fleet.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate that a fleet shares
 }
 
@@ -120,9 +121,11 @@ type base struct {
 	attempts map[string]*atomic.Int64
 }
 
+func (b *base) inTrouble() bool { return time.Since(b.began) >= trouble && time.Since(b.began) < well }
+
 func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	n := b.attempts[req.URL.Host].Add(1)
-	if at := time.Since(b.began); at < trouble || at >= well {
+	if !b.inTrouble() {
 		return answer(req, 200)
 	}
 	return servers[req.URL.Host](req, n)
@@ -207,7 +210,10 @@ func play(t *testing.T) (all *samples) {
 			}
 			group.Go(func() {
 				for ; ctx.Err() == nil && (name != "left.test" || time.Since(b.began) < trouble+time.Minute); time.Sleep(every) {
-					group.Go(func() { get(ctx, tr, name) })
+					group.Go(func() { send(ctx, tr, name) })
+					if name == "paced.test" && !b.inTrouble() {
+						time.Sleep(every)
+					}
 				}
 			})
 		}
@@ -225,11 +231,15 @@ func play(t *testing.T) (all *samples) {
 	return all
 }
 
-// get sends a request and reads its body. Every caller has ten seconds.
-func get(ctx context.Context, tr *transport.Transport, name string) {
+// send sends a request and reads its body. Every caller has ten seconds.
+func send(ctx context.Context, tr *transport.Transport, name string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+name+"/", nil)
+	method := http.MethodGet
+	if name == "orders.test" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+name+"/", nil)
 	if err != nil {
 		panic(err)
 	}

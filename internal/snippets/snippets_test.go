@@ -58,7 +58,7 @@ func snippetsOf(file, text string) (all []snippet) {
 var packages = map[string]string{
 	"classify": "github.com/aplomb-go/aplomb/classify", "debug": "github.com/aplomb-go/aplomb/debug", "failover": "github.com/aplomb-go/aplomb/failover", "policy": "github.com/aplomb-go/aplomb/policy",
 	"transport": "github.com/aplomb-go/aplomb/transport", "profile": "github.com/aplomb-go/aplomb/policy/profile",
-	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log", "maps": "maps",
 	"os": "os", "slog": "log/slog", "strings": "strings", "sync": "sync", "time": "time", "url": "net/url",
 }
 

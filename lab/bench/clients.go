@@ -22,6 +22,7 @@ type doer interface {
 type terms struct {
 	base  http.RoundTripper
 	delay time.Duration // between tries, if the server asks for no wait
+	usual bool          // delay does not count, and each client has its own default or that of its documentation
 
 	// unbounded switches off a limit on retries over time. Questions about the
 	// cost of a retry set it, because they need every request to be retried.

@@ -5,7 +5,7 @@
 //	go -C lab/bench run . -only retry      # the questions whose names match
 //	go -C lab/bench run . -quick           # a few of everything: does it work?
 //
-// From the top of the repository, make compare does the first.
+// From the top of the repository, make compare does the first, and adds the table of outages (outages_test.go).
 //
 // # How it works
 //

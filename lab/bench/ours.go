@@ -52,7 +52,9 @@ func setting(name, text string, rule policy.Rule) library {
 		setup: text + "; Backoff: Constant",
 		wrap: func(t terms) http.RoundTripper {
 			rule := rule
-			rule.Backoff = backoff.Constant(t.delay)
+			if !t.usual {
+				rule.Backoff = backoff.Constant(t.delay)
+			}
 			if t.unbounded {
 				rule.RetryBudget = policy.RetryBudget{Enabled: policy.Off}
 			}

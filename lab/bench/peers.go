@@ -30,7 +30,9 @@ var peers = []library{{
 		c := retryablehttp.NewClient()
 		c.HTTPClient.Transport = t.base
 		c.Logger = nil
-		c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+		if !t.usual {
+			c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+		}
 		return c.StandardClient().Transport
 	},
 }, {
@@ -40,14 +42,14 @@ var peers = []library{{
 		"RetryStatuses(429) or RetryStatusInterval(500, 600), any method; ConstDelay",
 	wrap: func(t terms) http.RoundTripper {
 		when := rehttp.RetryAny(rehttp.RetryTemporaryErr(), rehttp.RetryStatuses(429), rehttp.RetryStatusInterval(500, 600))
-		return rehttp.NewTransport(t.base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), when), rehttp.ConstDelay(t.delay))
+		return rehttp.NewTransport(t.base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), when), rehttp.ConstDelay(t.or(time.Second)))
 	},
 }, {
 	name:   "failsafehttp",
 	module: "github.com/failsafe-go/failsafe-go",
 	setup:  "NewRoundTripper with NewRetryPolicyBuilder; WithDelay is the delay, its default is none",
 	wrap: func(t terms) http.RoundTripper {
-		return failsafehttp.NewRoundTripper(t.base, failsafehttp.NewRetryPolicyBuilder().WithDelay(t.delay).Build())
+		return failsafehttp.NewRoundTripper(t.base, failsafehttp.NewRetryPolicyBuilder().WithDelay(t.or(0)).Build())
 	},
 	carried: func(err error) *http.Response {
 		if e, ok := errors.AsType[retrypolicy.ExceededError](err); ok {
@@ -64,7 +66,7 @@ var peers = []library{{
 	client: func(t terms) doer {
 		return httpclient.NewClient(
 			httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: 30 * time.Second}),
-			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.delay, min(t.delay, 5*time.Millisecond)))),
+			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.or(2*time.Millisecond), min(t.or(time.Second), 5*time.Millisecond)))),
 			httpclient.WithRetryCount(4),
 		)
 	},
@@ -108,13 +110,21 @@ var peers = []library{{
 	},
 }}
 
+// or returns the delay, or the usual one of a client.
+func (t terms) or(usual time.Duration) time.Duration {
+	if t.usual {
+		return usual
+	}
+	return t.delay
+}
+
 func newResty(t terms) *resty.Client {
 	return resty.New().
 		SetTransport(t.base).
 		SetLogger(silent{}).
 		SetRetryCount(3).
-		SetRetryWaitTime(t.delay).
-		SetRetryMaxWaitTime(t.delay).
+		SetRetryWaitTime(t.or(100 * time.Millisecond)).
+		SetRetryMaxWaitTime(t.or(2 * time.Second)).
 		AddRetryCondition(func(resp *resty.Response, err error) bool {
 			return err != nil || resp.StatusCode() == http.StatusTooManyRequests || resp.StatusCode() >= 500
 		})
@@ -158,7 +168,7 @@ func newAzure(t terms) runtime.Pipeline {
 		Transport: &http.Client{Transport: t.base},
 		// 0 means its default. A negative delay should mean none, but v1.24.0 then
 		// waits for MaxRetryDelay.
-		Retry: policy.RetryOptions{RetryDelay: orElse(t.delay, time.Nanosecond)},
+		Retry: policy.RetryOptions{RetryDelay: orElse(t.or(800*time.Millisecond), time.Nanosecond)},
 	})
 }
 

@@ -44,7 +44,7 @@ var boundSetups = map[string]func(terms) doer{
 	"aplomb":        aplombWith(policy.Rule{AttemptTimeout: attemptTimeout}),
 	"retryablehttp": retryableWith(func(c *retryablehttp.Client) { c.HTTPClient.Timeout = attemptTimeout }),
 	"rehttp": func(t terms) doer {
-		rt := rehttp.NewTransport(t.base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), rehttp.RetryTimeoutErr()), rehttp.ConstDelay(t.delay))
+		rt := rehttp.NewTransport(t.base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), rehttp.RetryTimeoutErr()), rehttp.ConstDelay(t.or(time.Second)))
 		rt.PerAttemptTimeout = attemptTimeout
 		return &http.Client{Transport: rt}
 	},
@@ -52,7 +52,7 @@ var boundSetups = map[string]func(terms) doer{
 	"heimdall": func(t terms) doer {
 		return httpclient.NewClient(
 			httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: attemptTimeout}),
-			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.delay, time.Millisecond))),
+			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.or(2*time.Millisecond), time.Millisecond))),
 			httpclient.WithRetryCount(4))
 	},
 	"resty":  restyWith(func(c *resty.Client) { c.SetTimeout(attemptTimeout) }),
@@ -206,7 +206,9 @@ func (c cache) Set(key string, response *http.Response) { c[key] = response }
 func aplombWith(rule policy.Rule, hosts ...map[string]policy.Rule) func(terms) doer {
 	return func(t terms) doer {
 		c := transport.Config{Base: t.base, Rule: rule}
-		c.Rule.Backoff = backoff.Constant(t.delay)
+		if !t.usual {
+			c.Rule.Backoff = backoff.Constant(t.delay)
+		}
 		for _, h := range hosts {
 			c.Hosts = h
 		}
@@ -223,7 +225,9 @@ func retryableWith(set func(*retryablehttp.Client)) func(terms) doer {
 		c := retryablehttp.NewClient()
 		c.HTTPClient.Transport = t.base
 		c.Logger = nil
-		c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+		if !t.usual {
+			c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+		}
 		set(c)
 		return c.StandardClient()
 	}
@@ -232,7 +236,7 @@ func retryableWith(set func(*retryablehttp.Client)) func(terms) doer {
 // failsafeWith adds a policy within the retries.
 func failsafeWith(inner func() failsafe.Policy[*http.Response]) func(terms) doer {
 	return func(t terms) doer {
-		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.delay).Build()
+		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.or(0)).Build()
 		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries, inner())}
 	}
 }
@@ -247,7 +251,7 @@ func restyWith(set func(*resty.Client)) func(terms) doer {
 
 func azureWith(retry azpolicy.RetryOptions) func(terms) doer {
 	return func(t terms) doer {
-		retry.RetryDelay = t.delay
+		retry.RetryDelay = t.or(0) // 0: its default
 		return azureClient{runtime.NewPipeline("bench", "v1.0.0", runtime.PipelineOptions{}, &azpolicy.ClientOptions{
 			Transport: &http.Client{Transport: t.base}, Retry: retry,
 		})}

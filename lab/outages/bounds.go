@@ -36,9 +36,10 @@ func (s *story) outage() bool {
 // long reports whether the callers of a closed loop meet an outage of ten seconds or more.
 func (s *story) long() bool { return s.outage() && s.callers > 0 && s.until-s.from >= 10*time.Second }
 
-// bounds are asked of aplomb. If two of them exclude each other in a story, the earlier one comes first.
+// bounds are asked of aplomb. If two of them exclude each other in a story, the earlier one comes first. A server that is too busy, or
+// that fails half of its requests for a minute, should get fewer retries, so these lose more.
 var bounds = []bound{
-	{"lost", func(s *story) bool { return !s.refuses }, lost, func(s *story, of peers) float64 {
+	{"lost", func(s *story) bool { return !s.refuses && !s.is("half") }, lost, func(s *story, of peers) float64 {
 		least, share := 0., .002
 		switch {
 		case s.lossless:
@@ -88,6 +89,8 @@ var bounds = []bound{
 		}
 		return 1.5 * float64(s.count())
 	}},
+	{"attempts, half", is("half/2s-0.05"), attempts, func(s *story, _ peers) float64 { return 1.06 * float64(s.count()) }},
+	{"in time, half", is("half/2s"), slowest, func(s *story, _ peers) float64 { return (s.rule.MaxElapsedTime + ordinary).Seconds() }},
 	{"no slower", is("random", "restarts"), mean, func(_ *story, of peers) float64 { return 1.2 * of(off)[mean] }},
 	{"no slower beside", is("beside"), slowest, func(_ *story, of peers) float64 { return 1.5 * of(off)[slowest] }},
 	{"nothing waits", is("full"), slowest, func(s *story, _ peers) float64 { return s.latency.Seconds() }},

@@ -16,6 +16,7 @@
 //	service-200      the same with profile.Service()
 //	single-shots     400 GETs fail at the end of the load, and no other follows
 //	random           some of the responses are 503
+//	half             half of the responses to 200 GETs per second are 503; as 2s with a MaxElapsedTime, as 0.05 with a small Ratio
 //	restarts         the server refuses connections for 0.5 s of every 3 s
 //	capacity-0.8-1T  80 % of the capacity of a server that also works for clients who have gone, over one Transport
 //	overload-1.2-1T  120 % of the capacity, over one Transport; the server refuses what would wait for more than 0.2 s

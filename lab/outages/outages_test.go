@@ -119,6 +119,8 @@ func TestSabotage(t *testing.T) {
 		{"back", "capacity-0.8-100T/503/5s", retryable},
 		{"goodput", "overload-2-1T", off},
 		{"attempts", "overload-2-1T", off},
+		{"attempts, half", "half/2s-0.05", off},
+		{"in time, half", "half/2s", late},
 		{"no slower", "random-0.1-wait/500", late},
 		{"no slower beside", "beside-10/s", late},
 		{"nothing waits", "full/deadlines", refused},

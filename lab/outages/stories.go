@@ -23,7 +23,7 @@ var shown = []string{
 var short = []string{
 	"closed-8-0ms/503/20s", "closed-8-100ms/refused/1m0s", "open-2/503/10s", "open-2/silent/10s", "open-200/503/20s", "open-200/silent/10s",
 	"slow-200/503/10s", "deadline30-20/503/20s", "single-shots/503/20s", "breaker-200/503/20s", "service-200/503/100ms", "service-64/503/500ms",
-	"random-0.1-wait/500", "random-0.3/20", "restarts/200", "restarts/closed-8", "capacity-0.8-100T/503/5s", "overload-2-1T", "overload-1.2-100T",
+	"random-0.1-wait/500", "random-0.3/20", "half/2s", "half/2s-0.05", "restarts/200", "restarts/closed-8", "capacity-0.8-100T/503/5s", "overload-2-1T", "overload-1.2-100T",
 	"together/429", "together/503", "beside-10/s", "full/quiet", "full/bursts", "full/deadlines", "full/slow",
 }
 
@@ -116,6 +116,11 @@ func troubles() (all []*story) {
 			}
 		}
 	}
+	half := story{name: "half/default", share: .5, rate: 200, during: time.Minute}
+	short, sparing := half, half
+	short.name, short.rule = "half/2s", policy.Rule{MaxElapsedTime: 2 * time.Second}
+	sparing.name, sparing.rule = "half/2s-0.05", policy.Rule{MaxElapsedTime: 2 * time.Second, RetryBudget: policy.RetryBudget{Ratio: 0.05, MinPerSecond: 0.1}}
+	all = append(all, &half, &short, &sparing)
 	restarts := trouble{how: "refused", from: 3 * time.Second, until: 3500 * time.Millisecond, every: 3 * time.Second}
 	for _, rate := range []float64{2, 20, 200} {
 		all = append(all, &story{name: fmt.Sprintf("restarts/%g", rate), trouble: restarts, rate: rate, during: time.Minute, lossless: true})

@@ -2,6 +2,7 @@ package outages
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -88,6 +89,18 @@ func (s *story) play(c client) figures {
 	}
 	p.all.Wait()
 	return p.figures()
+}
+
+// Play plays a story in a bubble, over a client that the caller makes. It returns how many requests the client has lost, and how
+// many of its attempts met the server while that was down.
+func Play(name string, wrap func(base http.RoundTripper) http.RoundTripper) (lostOnes, whileDown int, err error) {
+	for _, s := range stories() {
+		if s.name == name {
+			f := s.play(client{"", func(_ *story, base http.RoundTripper) http.RoundTripper { return wrap(base) }})
+			return int(f[lost]), int(f[down]), nil
+		}
+	}
+	return 0, 0, fmt.Errorf("outages: there is no story %q", name)
 }
 
 // closed lets each caller take the next file when it is done with the last.
