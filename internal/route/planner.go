@@ -241,7 +241,7 @@ func (p *Planner) refresh(r *limit.Request, o *attempt.Outcome, weight int32) {
 			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", limit.SafeName(r.State)))
 		})
 	}
-	if m.closes {
+	if m.closes && !isShared(r) {
 		p.stale = o.DoneAt
 	}
 }

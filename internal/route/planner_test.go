@@ -363,6 +363,13 @@ func TestRefresh(t *testing.T) {
 			assert.EqualValues(t, row.want, s.first.closed.Load(), "%+v", row)
 			assert.Zero(t, s.stale)
 		}
+		s := set(t, policy.Rule{}, 1, false)
+		s.State.Protocol.Store(2)
+		s.Registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "other.test"}).Release()
+		s.ends(attempt.Outcome{Kind: attempt.First}, classify.Ambiguous, nil, context.DeadlineExceeded)
+		s.Refresh()
+		assert.Zero(t, s.first.closed.Load(), "another host was asked lately, which may have idle connections")
+
 		s, start := set(t, policy.Rule{}, 1, false), time.Now()
 		s.State.Protocol.Store(2)
 		s.first.slow = time.Hour
