@@ -93,6 +93,9 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if a.SentAt = x.Registry.Now(); x.sent == 1 {
 		x.start = a.SentAt
 	}
+	if kind == attempt.First && !x.State.Calm() {
+		x.planner.Retried = !x.isSingle() && x.isIdempotent()
+	}
 	a.Base, a.First = x.planner.Next(&x.Request, &a.Outcome), x.base
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {
 		a.Timed = true // it needs a context that ends with it

@@ -63,8 +63,9 @@ func isBounded(r *limit.Request) bool {
 // A Planner plans the routes of one request to one host, which its methods get. Its Maker must be set. One
 // goroutine uses it.
 type Planner struct {
-	Maker  *Maker
-	Latest instant.Instant // after which the next attempt may not start; 0: it may always
+	Maker   *Maker
+	Latest  instant.Instant // after which the next attempt may not start; 0: it may always
+	Retried bool            // the first attempt is retried if the server says that it cannot
 
 	last      *pool.Pool      // over which the last attempt failed; nil: none did
 	row       int             // attempts in a row that failed over it
@@ -102,6 +103,9 @@ func (p *Planner) Next(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
 	other := pools.Other(now, not)
 	if other == nil || !other.IsDue(now) {
 		return base
+	}
+	if o.Kind == attempt.First && p.Retried && current.Answers() && other.Heard() != 0 && !other.IsOpen() {
+		return base // its answer may be good, and comes at once; if it is not, the retry makes the connection
 	}
 	o.Pool, o.Heard = other, other.Heard()
 	maker, req, bad := p.Maker, r.Req, current.Doubtful()

@@ -588,3 +588,28 @@ func getRequest(t *testing.T, url string) *http.Request {
 	require.NoError(t, err)
 	return req
 }
+
+// While the server answers that it cannot, a first attempt that is retried makes no connection anew: the server may answer it well.
+func TestFirstAttemptsMakeNoConnectionAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := set(t, policy.Rule{}, 1, true)
+		for range pool.Proof / pool.Weak {
+			s.ends(attempt.Outcome{Kind: attempt.First}, classify.Ambiguous, &http.Response{StatusCode: 503}, nil)
+		}
+		for _, row := range []struct {
+			retried, heard, open, trial bool
+		}{{true, false, false, true}, {true, true, false, false}, {true, true, true, true}, {false, true, false, true}} {
+			other := s.pools().Other(s.now(), nil)
+			if s.Retried = row.retried; row.heard {
+				other.Hear(s.now())
+			}
+			if row.open {
+				other.Connected()
+			} else {
+				s.pools().Rests(other, s.now(), 0)
+			}
+			_, trial := s.next()
+			assert.Equal(t, row.trial, trial != nil, "%+v", row)
+		}
+	})
+}
