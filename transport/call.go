@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/auth"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -106,7 +106,7 @@ type decision struct {
 }
 
 // isSpent reports whether a response has used up the request, even if it says that the server did not act.
-func (c *call) isSpent() bool { return scope.SingleUse(c.Req) && !c.isIdempotent() }
+func (c *call) isSpent() bool { return auth.SingleUse(c.Req) && !c.isIdempotent() }
 
 // gaveUp reports whether a reason is a limit that withheld a retry that was otherwise due. A deadline that
 // has passed is none.
