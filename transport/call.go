@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/auth"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
@@ -21,10 +23,10 @@ import (
 )
 
 // A call is a request with its host, its rule, and what its caller said. RoundTrip fills it in. When attempts go, nobody writes
-// it but the limits, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
+// it but packages exchange and limit, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
 // goes beside the first attempt, has a call of its own.
 type call struct {
-	limit.Request
+	exchange.Request
 	t       *Transport
 	base    http.RoundTripper
 	options *options        // nil: none
@@ -44,7 +46,8 @@ type retrier struct {
 
 	last     *try            // the attempt at hand, which owns its permit
 	room     try             // for it, if it is none of a race
-	permit   limit.Permit    // of the next attempt, until that has it
+	turn     exchange.Turn   // of the next attempt, until that has it
+	permit   *limit.Permit   // the same; nil: its rule needs none
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
@@ -79,11 +82,12 @@ type report struct {
 	held    held            // before a further attempt, in vain
 }
 
-// A try is one attempt of a call: what is sent, its permit, and who hears of its end. The goroutine that sends it owns it,
+// A try is one attempt of a call: what is sent, its turn and its permit, and who hears of its end. The goroutine that sends it owns it,
 // and then the retrier whose attempt at hand it is.
 type try struct {
 	attempt.Attempt
-	permit limit.Permit
+	turn   exchange.Turn
+	permit *limit.Permit   // nil: its rule needs none
 	body   replay.Body     // whose bytes it sends; nil: none
 	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
 	trial  *route.Trial    // its base, if that is one; it may go over another pool
@@ -172,3 +176,28 @@ func (t *Transport) RuleFor(req *http.Request) (rule policy.Rule, patterns []str
 
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
+
+// done tells the line and the limits of the host the outcome of an attempt, and those who watch the host. It returns how long
+// the server asked to wait, and a random number in [0,1) for the jitter of that wait.
+func (a *try) done(c *call, o *attempt.Outcome) (retryAfter time.Duration, u float64) {
+	retryAfter, u = a.turn.Done(&c.Request, o), rand.Float64()
+	if a.permit != nil {
+		u = a.permit.Done(&c.Request, o, retryAfter, u)
+	}
+	c.Review()
+	return retryAfter, u
+}
+
+// cancel gives back what the attempt has taken and not used.
+func (a *try) cancel(c *call) {
+	if a.turn.Cancel(&c.Request); a.permit != nil {
+		a.permit.Cancel()
+	}
+}
+
+// cancel gives back what the next attempt has taken.
+func (x *retrier) cancel() {
+	if x.turn.Cancel(&x.Request); x.permit != nil {
+		x.permit.Cancel()
+	}
+}

@@ -226,6 +226,18 @@ func (n *News) Lasts(k Key) (c Change, ok bool) {
 	return c, ok
 }
 
+// HasScopes reports whether a condition lasts that differs by scope.
+func (n *News) HasScopes() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k := range n.lasting {
+		if k.Condition == Held || k.Condition == LowQuota {
+			return true
+		}
+	}
+	return false
+}
+
 // Due returns the conditions that may be over: own, and those whose time has come.
 func (n *News) Due(now instant.Instant, own Key) (all []Change) {
 	n.mu.Lock()
