@@ -46,8 +46,7 @@ type retrier struct {
 
 	last     *try            // the attempt at hand, which owns its permit
 	room     try             // for it, if it is none of a race
-	turn     exchange.Turn   // of the next attempt, until that has it
-	permit   *limit.Permit   // the same; nil: its rule needs none
+	next     admission       // of the next attempt, until that has it
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
@@ -82,16 +81,21 @@ type report struct {
 	held    held            // before a further attempt, in vain
 }
 
-// A try is one attempt of a call: what is sent, its turn and its permit, and who hears of its end. The goroutine that sends it owns it,
+// A try is one attempt of a call: what is sent, its admission, and who hears of its end. The goroutine that sends it owns it,
 // and then the retrier whose attempt at hand it is.
 type try struct {
 	attempt.Attempt
-	turn   exchange.Turn
-	permit *limit.Permit   // nil: its rule needs none
+	admission
 	body   replay.Body     // whose bytes it sends; nil: none
 	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
 	trial  *route.Trial    // its base, if that is one; it may go over another pool
 	offset int64           // where it continues a body
+}
+
+// An admission is what lets one attempt go to its host.
+type admission struct {
+	turn   exchange.Turn // in the line of the host
+	permit *limit.Permit // of its limits; nil: the rule turns none on
 }
 
 // A decision is the result of judging one attempt.
@@ -177,27 +181,20 @@ func (t *Transport) RuleFor(req *http.Request) (rule policy.Rule, patterns []str
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
 
-// done tells the line and the limits of the host the outcome of an attempt, and those who watch the host. It returns how long
+// done tells the line and the limits of the host the outcome of the attempt, and those who watch the host. It returns how long
 // the server asked to wait, and a random number in [0,1) for the jitter of that wait.
-func (a *try) done(c *call, o *attempt.Outcome) (retryAfter time.Duration, u float64) {
-	retryAfter, u = a.turn.Done(&c.Request, o), rand.Float64()
+func (a *admission) done(r *exchange.Request, o *attempt.Outcome) (retryAfter time.Duration, u float64) {
+	retryAfter, u = a.turn.Done(r, o), rand.Float64()
 	if a.permit != nil {
-		u = a.permit.Done(&c.Request, o, retryAfter, u)
+		u = a.permit.Done(r, o, retryAfter, u)
 	}
-	c.Review()
+	r.Review()
 	return retryAfter, u
 }
 
-// cancel gives back what the attempt has taken and not used.
-func (a *try) cancel(c *call) {
-	if a.turn.Cancel(&c.Request); a.permit != nil {
+// cancel gives back what the attempt has not used.
+func (a *admission) cancel(r *exchange.Request) {
+	if a.turn.Cancel(r); a.permit != nil {
 		a.permit.Cancel()
-	}
-}
-
-// cancel gives back what the next attempt has taken.
-func (x *retrier) cancel() {
-	if x.turn.Cancel(&x.Request); x.permit != nil {
-		x.permit.Cancel()
 	}
 }

@@ -153,12 +153,12 @@ func (r *race) launch() *hedge {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
 	last := line.Place{Sent: 2, Failed: r.Registry.Now(), Scope: r.LineScope(http.StatusOK)} // behind all who wait
-	if r.ended.Load() || r.Ctx.Err() != nil || !r.turn.Try(&r.Request, last) {
+	if r.ended.Load() || r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
 		return nil
 	}
-	defer r.cancel() // what the attempt does not take over, also if GetBody panics
+	defer r.next.cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
 	if r.Rule.Gated {
-		if r.permit = new(limit.Permit); !r.permit.TryAcquire(&r.Request, r.Registry.Now()) {
+		if r.next.permit = new(limit.Permit); !r.next.permit.TryAcquire(&r.Request, r.Registry.Now()) {
 			return nil
 		}
 	}
@@ -278,7 +278,7 @@ func (r *race) recordOutrun(a *try, err error, v classify.Class) {
 	d := decision{reason: ReasonOutrun, at: time.Now(), err: err}
 	if o.Failed() {
 		r.planner.Note(&r.Request, &o)
-		d.retryAfter, _ = a.done(&r.call, &o)
+		d.retryAfter, _ = a.done(&r.Request, &o)
 		r.wait = d.at.Add(d.retryAfter)
 	}
 	r.record(&a.told, &o, &d)

@@ -50,7 +50,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 			err = &bodyError{last: d.err, why: why, status: status}
 		}
 	}
-	x.cancel()
+	x.next.cancel(&x.Request)
 	if x.reason = reason; len(x.history) > 0 { // else a body was cut
 		at := &x.history[len(x.history)-1] // the hooks were told that there would be a retry
 		at.Err, at.Delay, at.Reason = err, 0, reason
@@ -73,7 +73,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *exchange.Rejection {
 	if d != nil {
 		place.Failed, place.Scope = cmp.Or(x.last.SentAt, x.last.DoneAt), x.LineScope(status)
 	}
-	if x.turn.Try(&x.Request, place) {
+	if x.next.turn.Try(&x.Request, place) {
 		return nil
 	}
 	now := x.Registry.Now()
@@ -91,7 +91,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *exchange.Rejection {
 	if most := x.Rule.Policy.MaxElapsedTime; most > 0 && x.sent > 0 {
 		latest = min(latest, instant.After(x.start, most))
 	}
-	no := x.turn.Await(&x.Request, place, latest)
+	no := x.next.turn.Await(&x.Request, place, latest)
 	waited := x.Registry.Now().Sub(now)
 	for len(x.steps) > 0 && waited >= x.steps[0] {
 		waited -= x.steps[0]

@@ -62,8 +62,8 @@ func (x *retrier) loop() (*http.Response, error) {
 			defer x.body.Finish()
 		}
 		if !delivered { // nothing was sent any more, or a classifier, RetryAfter or trace panics
-			defer x.cancel()
-			defer x.last.cancel(&x.call)
+			defer x.next.cancel(&x.Request)
+			defer x.last.cancel(&x.Request)
 			defer attempt.Dismiss(x.Ctx, x.last.Resp)
 			x.tellUndecided(&x.last.told, &x.last.Outcome)
 		}
@@ -121,11 +121,11 @@ func (x *retrier) admit() *exchange.Rejection {
 		}
 	}
 	if x.planner.Latest = latest; x.Rule.Gated && x.Ctx.Err() == nil {
-		if x.permit, x.room.permit = x.room.permit, nil; x.permit == nil { // else that of the last attempt, whose outcome it knows
-			x.permit = new(limit.Permit)
+		if x.next.permit, x.room.permit = x.room.permit, nil; x.next.permit == nil { // else that of the last attempt, whose outcome it knows
+			x.next.permit = new(limit.Permit)
 		}
-		*x.permit = limit.Permit{}
-		if no := x.permit.Acquire(&x.Request, &x.turn.Queued, latest); no != nil {
+		*x.next.permit = limit.Permit{}
+		if no := x.next.permit.Acquire(&x.Request, &x.next.turn.Queued, latest); no != nil {
 			return no
 		}
 	}
@@ -144,7 +144,7 @@ func (x *retrier) refuse(no *exchange.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
-	x.cancel()
+	x.next.cancel(&x.Request)
 	x.holdInVain()
 	reason, err := x.reasonFor(no)
 	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
@@ -249,7 +249,7 @@ func (x *retrier) judge(d *decision) {
 	d.at, d.err = time.Now(), a.Err
 	x.broke = x.broke || a.Err != nil
 	x.planner.Note(&x.Request, &a.Outcome)
-	d.retryAfter, d.u = a.done(&x.call, &a.Outcome)
+	d.retryAfter, d.u = a.done(&x.Request, &a.Outcome)
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until

@@ -111,23 +111,7 @@ func (c *call) tryLight() (*http.Response, error) {
 		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
 		if !o.Failed() && (made == nil || made.LimitsMade() == nil || made.LimitsMade().Throttle.Quiet()) {
-			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
-				c.State.Protocol.Store(major)
-			}
-			if made != nil && !made.Line.Quiet() {
-				told := false
-				defer func() { // if the user's ThrottleKey panics
-					if !told {
-						attempt.Dismiss(c.Ctx, o.Resp)
-					}
-				}()
-				c.Succeeded()
-				told = true
-			}
-			if made != nil || o.Resp.ProtoMajor > 1 {
-				route.NoteGood(&c.Request, &o)
-			}
-			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
+			c.noteGood(&o)
 			return o.Resp, nil
 		}
 	}
@@ -139,6 +123,28 @@ func (c *call) tryLight() (*http.Response, error) {
 		a.permit = &loops
 	}
 	return c.run(a)
+}
+
+// noteGood notes the success of the first attempt. If a function of the user's panics, it closes the body.
+func (c *call) noteGood(o *attempt.Outcome) {
+	if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
+		c.State.Protocol.Store(major)
+	}
+	made := c.State.MachinesMade()
+	if made != nil && !made.Line.Quiet() {
+		told := false
+		defer func() {
+			if !told {
+				attempt.Dismiss(c.Ctx, o.Resp)
+			}
+		}()
+		c.Succeeded()
+		told = true
+	}
+	if made != nil || o.Resp.ProtoMajor > 1 {
+		route.NoteGood(&c.Request, o)
+	}
+	c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
 }
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's

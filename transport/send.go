@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
@@ -81,7 +80,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
 	*a = try{body: x.body, offset: x.offset}
-	a.Number, a.Kind, a.Queued = x.sent, kind, x.turn.Queued
+	a.Number, a.Kind, a.Queued = x.sent, kind, x.next.turn.Queued
 	if a.Queued != (attempt.Queued{}) {
 		x.waited += heldBy(a.Queued).waited
 	}
@@ -105,8 +104,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
-	a.turn, x.turn = x.turn, exchange.Turn{}
-	a.permit, x.permit = x.permit, nil
+	a.admission, x.next = x.next, admission{}
 	if a.turn.Start(); a.permit != nil {
 		a.permit.Start(&a.Attempt)
 	}
