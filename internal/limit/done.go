@@ -161,4 +161,3 @@ func noteQuotas(r *exchange.Request, now instant.Instant, all []field.Quota, sta
 		r.End(key)
 	}
 }
-
