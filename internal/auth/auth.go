@@ -103,10 +103,10 @@ func SingleUse(r *http.Request) bool {
 	}
 	if auth := h["Authorization"]; len(auth) > 0 {
 		scheme, rest, _ := strings.Cut(auth[0], " ")
-		switch part, known := changing(scheme); {
-		case known && part == byNonce,
-			known && part == byUser && param(rest, "nc") != "",
-			known && part == byTokenUnlessSigned && param(rest, "oauth_nonce") != "":
+		switch part, _ := changing(scheme); { // an unknown scheme has none of these parts
+		case part == byNonce,
+			part == byUser && param(rest, "nc") != "",
+			part == byTokenUnlessSigned && param(rest, "oauth_nonce") != "":
 			return true
 		}
 	}
