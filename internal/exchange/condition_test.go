@@ -127,6 +127,16 @@ func TestLimiterIsNew(t *testing.T) {
 		assert.Equal(t, 2, s.Last.Waiting)
 		assert.Equal(t, []string{change(news.RateLimited, false, 0, false)}, s.Told)
 
+		s = exchangetest.New(t, limited)
+		leave = waits(t, s, 1)
+		defer leave()
+		s.Update(t, rated)
+		s.Request(t, 0).State.Machines().Limits().Rate(s.Request(t, 0).Rule.Settings.Rate).Take(s.Registry.Now(), 1)
+		_, limit := s.Request(t, 0).State.Machines().Made()
+		limit.Enter(s.Registry.Now(), queue.NewWaiter())
+		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
+		assert.Equal(t, 1, s.Last.Waiting, "the limiter is off, and the rate is new")
+
 		s = exchangetest.New(t, policy.Rule{})
 		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
 		s.Request(t, 0).BeginHeld(news.Crowded, news.Cause{}, time.Second)

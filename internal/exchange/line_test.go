@@ -2,6 +2,7 @@ package exchange_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"syscall"
@@ -23,6 +24,9 @@ import (
 )
 
 var answer, change = exchangetest.Answer, exchangetest.Change
+
+var breaker = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}
+var fast = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}
 
 // fail notes the failure of a request that begins and ends now.
 func fail(t *testing.T, s *exchangetest.Site, o attempt.Outcome) {
@@ -191,6 +195,13 @@ func TestTurn(t *testing.T) {
 		assert.Equal(t, 5*time.Second, took, "time has earned one")
 		assert.Equal(t, attempt.Queued{Line: took}, turn.Queued)
 
+		time.Sleep(10 * time.Second)
+		turn = new(exchange.Turn)
+		assert.Nil(t, turn.Await(s.Request(t, 0), line.Place{Sent: 1}, s.Registry.Now().Add(time.Second)))
+		turn.Cancel(s.Request(t, 0))
+		turn, ok = try()
+		assert.True(t, ok, "what it waited for is given back, too")
+
 		r := s.Request(t, time.Second)
 		no = new(exchange.Turn).Await(r, line.Place{Sent: 1}, s.Registry.Now().Add(time.Minute))
 		assert.ErrorIs(t, no.Err, context.DeadlineExceeded)
@@ -220,10 +231,19 @@ func TestTurn(t *testing.T) {
 	})
 }
 
+// Requests earn retries.
+func TestTurnsOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: policy.Off}})
+		try := func() bool { return new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) }
+		assert.Equal(t, []bool{true, false, true, false, true}, []bool{try(), try(), try(), try(), try()})
+	})
+}
+
 // A retry that waits briefly is not told.
 func TestShortTurnIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}})
+		s := exchangetest.New(t, fast.Or(policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}}))
 		await := func(d time.Duration) *exchange.Rejection {
 			return new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
 		}
@@ -231,16 +251,17 @@ func TestShortTurnIsNotTold(t *testing.T) {
 		}
 		assert.Nil(t, await(time.Minute))
 		assert.Empty(t, s.Told, "a second is not long")
-		assert.NotNil(t, await(500*time.Millisecond))
+		for _, d := range []time.Duration{0, 500 * time.Millisecond} {
+			no := await(d)
+			require.NotNil(t, no)
+			assert.Equal(t, []any{exchange.WhyOverdue, exchange.LimitLine}, []any{no.Why, no.Limit}, "the host is not down")
+		}
 		assert.Equal(t, []string{change(news.NoRetries, false, 0, false)}, s.Told, "a retry that did not go is told at once")
 	})
 }
 
 // While a host is down, a retry waits, and with a circuit breaker a first attempt. The time counts as that of the outage.
 func TestTurnInAnOutage(t *testing.T) {
-	breaker := policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}
-	fast := breaker
-	fast.CircuitBreaker.FailFast = policy.On
 	for name, row := range map[string]struct {
 		rule  policy.Rule
 		place line.Place
@@ -287,46 +308,74 @@ func TestTurnInAnOutage(t *testing.T) {
 	}
 }
 
-// Those who failed before the end of an outage come back one after the other. The next goes when the attempt of the first is over.
+// The first in line sees a probe in each quarter of its time.
+func TestTimeOfAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := exchangetest.New(t, policy.Rule{})
+		bringDown(t, s)
+		start := time.Now()
+		assert.Nil(t, new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(2*time.Second)))
+		assert.Equal(t, 300*time.Millisecond, time.Since(start), "half a second after the last attempt")
+	})
+}
+
+// Those who failed before the end of an outage come back one after the other. The next goes when the attempt of the first is over,
+// whether it has waited or has passed others that wait. The time counts as that of the outage.
 func TestReturn(t *testing.T) {
+	neutral := attempt.Outcome{Kind: attempt.Retry, Err: http.ErrBodyReadAfterClose, Class: classify.Final}
 	for name, over := range map[string]func(*exchange.Turn, *exchange.Request){
-		"its outcome": func(turn *exchange.Turn, r *exchange.Request) {
-			turn.Done(r, &attempt.Outcome{Kind: attempt.Retry, Resp: answer(200), Class: classify.Final, SentAt: r.Registry.Now()})
-		},
+		"its outcome":           func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
 		"its end":               (*exchange.Turn).Over,
 		"it does not go at all": (*exchange.Turn).Cancel,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, policy.Rule{})
-				bringDown(t, s)
-				var turns [3]exchange.Turn
-				went := 0
-				for i := range turns {
-					r := s.Request(t, 0)
-					go func() {
-						if turns[i].Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
-							went++
+		for _, passes := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, passes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := exchangetest.New(t, policy.Rule{})
+					bringDown(t, s)
+					place := line.Place{Sent: 2, Failed: s.Registry.Now()}
+					var turns [3]exchange.Turn
+					went := 0
+					for i := range turns {
+						r := s.Request(t, 0)
+						go func() {
+							if turns[i].Await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
+								went++
+							}
+						}()
+						synctest.Wait()
+					}
+					time.Sleep(100 * time.Millisecond)
+					s.Ends(t, nil, 200, classify.Final)
+					var first exchange.Turn
+					if passes {
+						require.True(t, first.Try(s.Request(t, 0), line.Place{Sent: 1, Failed: place.Failed}))
+					}
+					for i := range turns {
+						time.Sleep(10 * time.Minute)
+						synctest.Wait()
+						if !passes {
+							assert.Equal(t, i+1, went, "the window is 1")
+							over(&turns[i], s.Request(t, 0))
+							continue
 						}
-					}()
+						assert.Equal(t, i, went, "the window is 1")
+						over(&first, s.Request(t, 0))
+						first = turns[i]
+					}
 					synctest.Wait()
-				}
-				s.Ends(t, nil, 200, classify.Final)
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				require.Equal(t, 1, went, "the window is 1")
-				over(&turns[0], s.Request(t, 0))
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				assert.Greater(t, went, 1)
-				over(&turns[1], s.Request(t, 0))
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				assert.Equal(t, 3, went)
+					for _, turn := range turns {
+						assert.True(t, turn.Queued.Outage > 0 && turn.Queued.Line == 0, turn.Queued)
+					}
+					late := new(exchange.Turn)
+					go late.Await(s.Request(t, 0), place, s.Registry.Now().Add(time.Second))
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					assert.Zero(t, late.Queued.Line)
+				})
 			})
-		})
+		}
 	}
-	// The same for an attempt that does not wait itself while others do.
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, policy.Rule{})
 		new(exchange.Turn).Over(s.Request(t, 0))
@@ -355,12 +404,25 @@ func TestScopesOfTheLine(t *testing.T) {
 		s.Request(t, 0).Succeeded()
 		assert.Zero(t, keys, "after a failure")
 
+		// So are ten failures of a path an outage of that, which a success over another path does not end.
+		place := line.Place{Sent: 1, Failed: s.Registry.Now(), Scope: r.LineScope(500)}
+		for range 10 {
+			fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
+			other.Succeeded()
+			time.Sleep(200 * time.Millisecond)
+		}
+		place.Failed = s.Registry.Now()
+		assert.False(t, s.Request(t, 0).Down(), "the host is not down")
+		assert.False(t, new(exchange.Turn).Try(r, place), "the path is")
+		s.Request(t, 0).Succeeded()
+		assert.True(t, new(exchange.Turn).Try(r, place), "it is back")
+
 		// Ten times 429 are an outage of the key. A success with the key ends it, over any path.
 		for range 10 {
 			fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(429)})
 			time.Sleep(200 * time.Millisecond)
 		}
-		place := line.Place{Sent: 1, Failed: s.Registry.Now(), Scope: r.LineScope(429)}
+		place = line.Place{Sent: 1, Failed: s.Registry.Now(), Scope: r.LineScope(429)}
 		assert.False(t, new(exchange.Turn).Try(r, place), "the key is held up")
 		assert.False(t, s.Request(t, 0).Down(), "the host is not")
 		assert.True(t, new(exchange.Turn).Try(r, line.Place{Sent: 1, Failed: place.Failed, Scope: r.LineScope(500)}), "the path is not")
@@ -426,7 +488,7 @@ func TestCause(t *testing.T) {
 		noted   bool
 	}{
 		"watched":     {true, policy.Rule{}, true},
-		"a breaker":   {false, policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}, true},
+		"a breaker":   {false, breaker, true},
 		"nobody asks": {false, policy.Rule{}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/exchange/exchangetest"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -133,7 +135,7 @@ func TestHostRule(t *testing.T) {
 		_, limit := r.State.Machines().Made()
 		require.NotNil(t, limit)
 		assert.True(t, limit.Take(s.Registry.Now(), 1))
-		w := (&scriptedQueue{}).NewWaiter()
+		w := queue.NewWaiter()
 		limit.Enter(s.Registry.Now(), w)
 		s.Update(t, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}})
 		s.Request(t, 0)
@@ -142,6 +144,17 @@ func TestHostRule(t *testing.T) {
 		assert.False(t, limit.Take(s.Registry.Now(), 1), "its token stays used")
 		time.Sleep(10 * time.Millisecond)
 		assert.True(t, limit.Take(s.Registry.Now(), 1), "the new rate")
+
+		s.Update(t, limited)
+		leave := waits(t, s, 1)
+		defer leave()
+		r = s.Request(t, 0)
+		limiter, _ := r.State.Machines().Made()
+		w = queue.NewWaiter()
+		limiter.Enter(s.Registry.Now(), new(concurrency.Slot), w, r.Rule.Settings.Concurrency)
+		s.Update(t, policy.Rule{})
+		s.Request(t, 0)
+		assert.Len(t, w.Ready, 1, "it asks again")
 
 		s.Join()
 		s.Update(t, policy.Rule{ShareRetryAfter: policy.On})
