@@ -134,7 +134,7 @@ func (t *Turn) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration) {
 		if r.Registry.Watched || r.Rule.Breaker {
 			m.News().Failed(news.Cause{Status: o.Status(), Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()})
 		}
-	case (!o.Failed() || o.BodyBroke) && o.Err == nil && !(retryAfter > 0 && TellsToWait(o.Status())):
+	case (!o.Failed() || o.BodyBroke) && o.Err == nil && retryAfter == 0:
 		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
 	}
 	return retryAfter
