@@ -151,6 +151,7 @@ func (p *Permit) awaitRate(r *exchange.Request) (waited bool, no *exchange.Rejec
 // TryAcquire asks the limits for an attempt that does not wait. If it reports false, the caller cancels
 // the permit. A share of a quota is lost then, and nothing else is taken.
 func (p *Permit) TryAcquire(r *exchange.Request, now instant.Instant) bool {
+	p.since = now // from then to the deadline, a fleet makes it wait for three quarters of the time
 	for _, limit := range [...]string{LimitThrottle, limitFleet, LimitPacing} {
 		if mayWait(r, limit) && !p.ask(r, limit, now) {
 			return false
