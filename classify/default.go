@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/internal/auth"
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
 // Default is the classifier that decides if no other classifier has an opinion.
@@ -156,7 +156,7 @@ func Refusals(o Outcome) Class {
 // As in net/http, a key without values marks the request as idempotent and is
 // not sent. A nil request is not idempotent.
 func Idempotent(r *http.Request) bool {
-	if r == nil || scope.SingleUse(r) {
+	if r == nil || auth.SingleUse(r) {
 		return false
 	}
 	// IANA's registry has these methods (https://www.iana.org/assignments/http-methods, as of

@@ -6,25 +6,27 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/auth"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
-	"github.com/aplomb-go/aplomb/internal/scope"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A call is a request with its host, its rule, and what its caller said. RoundTrip fills it in. When attempts go, nobody writes
-// it but the limits, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
+// it but packages exchange and limit, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
 // goes beside the first attempt, has a call of its own.
 type call struct {
-	limit.Request
+	exchange.Request
 	t       *Transport
 	base    http.RoundTripper
 	options *options        // nil: none
@@ -44,7 +46,7 @@ type retrier struct {
 
 	last     *try            // the attempt at hand, which owns its permit
 	room     try             // for it, if it is none of a race
-	permit   limit.Permit    // of the next attempt, until that has it
+	next     admission       // of the next attempt, until that has it
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below
@@ -79,15 +81,21 @@ type report struct {
 	held    held            // before a further attempt, in vain
 }
 
-// A try is one attempt of a call: what is sent, its permit, and who hears of its end. The goroutine that sends it owns it,
+// A try is one attempt of a call: what is sent, its admission, and who hears of its end. The goroutine that sends it owns it,
 // and then the retrier whose attempt at hand it is.
 type try struct {
 	attempt.Attempt
-	permit limit.Permit
+	admission
 	body   replay.Body     // whose bytes it sends; nil: none
 	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
 	trial  *route.Trial    // its base, if that is one; it may go over another pool
 	offset int64           // where it continues a body
+}
+
+// An admission is what lets one attempt go to its host.
+type admission struct {
+	turn   exchange.Turn // in the line of the host
+	permit *limit.Permit // of its limits; nil: the rule turns none on
 }
 
 // A decision is the result of judging one attempt.
@@ -106,7 +114,7 @@ type decision struct {
 }
 
 // isSpent reports whether a response has used up the request, even if it says that the server did not act.
-func (c *call) isSpent() bool { return scope.SingleUse(c.Req) && !c.isIdempotent() }
+func (c *call) isSpent() bool { return auth.SingleUse(c.Req) && !c.isIdempotent() }
 
 // gaveUp reports whether a reason is a limit that withheld a retry that was otherwise due. A deadline that
 // has passed is none.
@@ -172,3 +180,21 @@ func (t *Transport) RuleFor(req *http.Request) (rule policy.Rule, patterns []str
 
 // logsAttempts reports whether the logger takes a line for each attempt.
 func (c *call) logsAttempts() bool { return c.t.logger.Enabled(c.Ctx, slog.LevelDebug) }
+
+// done tells the line and the limits of the host the outcome of the attempt, and those who watch the host. It returns how long
+// the server asked to wait, and a random number in [0,1) for the jitter of that wait.
+func (a *admission) done(r *exchange.Request, o *attempt.Outcome) (retryAfter time.Duration, u float64) {
+	retryAfter, u = a.turn.Done(r, o), rand.Float64()
+	if a.permit != nil {
+		u = a.permit.Done(r, o, retryAfter, u)
+	}
+	r.Review()
+	return retryAfter, u
+}
+
+// cancel gives back what the attempt has not used.
+func (a *admission) cancel(r *exchange.Request) {
+	if a.turn.Cancel(r); a.permit != nil {
+		a.permit.Cancel()
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/limit"
@@ -60,7 +61,7 @@ const (
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
 	c := call{t: d.t, base: base, traces: d.t.traces, options: optionsOf(req.Context())}
-	c.Request = limit.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
+	c.Request = exchange.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
 	if c.options != nil {
 		c.traces = c.options.tracesAfter(c.traces)
 	}
@@ -152,7 +153,7 @@ func (d *download) makePast() *past {
 // discard discards a response that does not continue the body. That reads for some time, so it
 // sees that Request.Cancel is closed.
 func (d *download) discard(ctx context.Context, resp *http.Response) {
-	c := call{Request: limit.Request{Req: d.req, Ctx: ctx}}
+	c := call{Request: exchange.Request{Req: d.req, Ctx: ctx}}
 	defer c.ObeyCancel()()
 	attempt.Discard(c.Ctx, resp)
 }
@@ -170,6 +171,9 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	c.State, c.Rule, c.Price = h, d.rule, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
+	if x.Rule.Gated {
+		x.last.permit = new(limit.Permit)
+	}
 	x.last.Outcome = attempt.Outcome{Number: past.series.sent, Kind: attempt.Cut, Pool: d.pool, Err: cut.Err, DoneAt: x.Registry.Now(), Class: past.cut}
 	x.download, x.offset, x.wait, x.start = d, cut.Offset, past.wait, d.start
 	if !cut.Progressed { // or it begins a request, of which nothing was sent yet

@@ -8,8 +8,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -58,7 +58,7 @@ func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response
 // request has a rule with faults, so that it was not sent.
 func callBy(by http.RoundTripper, req *http.Request) (c call, known bool) {
 	ctx := req.Context()
-	c = call{Request: limit.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
+	c = call{Request: exchange.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
 	if t, ok := by.(*Transport); ok && t != nil && req.URL != nil {
 		if set := t.registry.Rules.Load(); set != nil {
 			c.Rule, _ = set.ForHost(host.KeyOf(req.URL))

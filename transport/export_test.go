@@ -10,10 +10,10 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -36,7 +36,7 @@ var (
 	ErrOverdue         = errOverdue
 	ErrRequestCanceled = attempt.ErrRequestCanceled
 	Nested             = gaveUpBelow
-	SafeName           = limit.SafeName
+	SafeName           = exchange.SafeName
 )
 
 type Download = download

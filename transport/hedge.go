@@ -12,6 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -152,12 +153,14 @@ func (r *race) launch() *hedge {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
 	last := line.Place{Sent: 2, Failed: r.Registry.Now(), Scope: r.LineScope(http.StatusOK)} // behind all who wait
-	if r.ended.Load() || r.Ctx.Err() != nil || !r.permit.TryLine(&r.Request, last) {
+	if r.ended.Load() || r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
 		return nil
 	}
-	defer r.permit.Cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
-	if !r.permit.TryAcquire(&r.Request, r.Registry.Now()) {
-		return nil
+	defer r.next.cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
+	if r.Rule.Gated {
+		if r.next.permit = new(limit.Permit); !r.next.permit.TryAcquire(&r.Request, r.Registry.Now()) {
+			return nil
+		}
 	}
 	if r.body != nil {
 		if _, err := r.body.Rewind(r.Ctx, replay.MaxBusy); err != nil || !r.body.Concurrent() {
@@ -235,12 +238,12 @@ func (r *race) finish() {
 	case h == nil:
 		return
 	case r.last == &h.try:
-		r.first.permit.Over(&r.Request)
+		r.first.turn.Over(&r.Request)
 		r.first.close()
 		return
 	}
 	close(h.over)
-	h.permit.Over(&r.Request)
+	h.turn.Over(&r.Request)
 	h.Out.Ctx.Abandon()
 	o := h.Outrun()
 	if r.arrived {
@@ -275,7 +278,7 @@ func (r *race) recordOutrun(a *try, err error, v classify.Class) {
 	d := decision{reason: ReasonOutrun, at: time.Now(), err: err}
 	if o.Failed() {
 		r.planner.Note(&r.Request, &o)
-		d.retryAfter, _ = a.permit.Done(&r.Request, &o)
+		d.retryAfter, _ = a.done(&r.Request, &o)
 		r.wait = d.at.Add(d.retryAfter)
 	}
 	r.record(&a.told, &o, &d)

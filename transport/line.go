@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -26,9 +26,9 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	defer func() { kept.End(resp != nil) }()
 	requestLog{x}.waits(d.waitedFor(), d.delay)
 	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
-		return nil, x.refuse(&limit.Rejection{Err: err}), true
+		return nil, x.refuse(&exchange.Rejection{Err: err}), true
 	}
-	var no *limit.Rejection
+	var no *exchange.Rejection
 	if x.sent > 0 { // else a request begins
 		no = x.awaitTurn(d, status)
 	}
@@ -46,12 +46,12 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		case nil:
 			return nil, nil, false
 		case replay.ErrEnded:
-			return nil, x.refuse(&limit.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
+			return nil, x.refuse(&exchange.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
 		default:
 			err = &bodyError{last: d.err, why: why, status: status}
 		}
 	}
-	x.permit.Cancel(&x.Request)
+	x.next.cancel(&x.Request)
 	if x.reason = reason; len(x.history) > 0 { // else a body was cut
 		at := &x.history[len(x.history)-1] // the hooks were told that there would be a retry
 		at.Err, at.Delay, at.Reason = err, 0, reason
@@ -70,12 +70,12 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 
 // awaitTurn waits until the host has room for the next attempt, for as long as the schedule of the request would have gone on. d
 // and status are those of the attempt before it, or nil and 0.
-func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
+func (x *retrier) awaitTurn(d *decision, status int) *exchange.Rejection {
 	place := line.Place{Sent: x.sent}
 	if d != nil {
 		place.Failed, place.Scope = cmp.Or(x.last.SentAt, x.last.DoneAt), x.LineScope(status)
 	}
-	if x.permit.TryLine(&x.Request, place) {
+	if x.next.turn.Try(&x.Request, place) {
 		return nil
 	}
 	now := x.Registry.Now()
@@ -93,7 +93,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *limit.Rejection {
 	if most := x.Rule.Policy.MaxElapsedTime; most > 0 && x.sent > 0 {
 		latest = min(latest, instant.After(x.start, most))
 	}
-	no := x.permit.AwaitLine(&x.Request, place, latest)
+	no := x.next.turn.Await(&x.Request, place, latest)
 	waited := x.Registry.Now().Sub(now)
 	for len(x.steps) > 0 && waited >= x.steps[0] {
 		waited -= x.steps[0]

@@ -489,18 +489,23 @@ func TestPanicsOfThoseWhoWait(t *testing.T) {
 	}
 }
 
-// After a failure a success is told to the scope of its credentials. If the ThrottleKey panics then, the body is closed.
+// After a 429 a success is told to the scope of its credentials. If the ThrottleKey panics then, the body is closed.
 func TestPanicOfTheKeyAfterASuccess(t *testing.T) {
-	closed := false
-	code := 500
+	closed, broken := false, false
+	code := 429
 	base := rt(func(*http.Request) (*http.Response, error) {
 		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: closer{strings.NewReader("text"), func() { closed = true }}}
 		code = 200
 		return resp, nil
 	})
-	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, ThrottleKey: func(*http.Request) string { panic("hook") }}})
-	require.Equal(t, 500, responds(t, tr, http.MethodGet, "http://h.test/"))
-	closed = false
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, ThrottleKey: func(*http.Request) string {
+		if broken {
+			panic("hook")
+		}
+		return "key"
+	}}})
+	require.Equal(t, 429, responds(t, tr, http.MethodGet, "http://h.test/"))
+	closed, broken = false, true
 	assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
 	assert.True(t, closed, "the body is closed")
 	assert.Zero(t, stateOf(t, tr).InFlight)

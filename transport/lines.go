@@ -75,7 +75,7 @@ func (x requestLog) turn(latest instant.Instant) {
 		return
 	}
 	now := time.Now()
-	turn, limit := x.Forecast(now)
+	turn, limit := x.next.permit.Forecast(&x.Request, now)
 	until, ok := x.Ctx.Deadline()
 	if at := now.Add(turn); ok && !at.Before(until) || latest != 0 && x.Registry.InstantOf(at) > latest {
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
@@ -61,8 +62,8 @@ func (x *retrier) loop() (*http.Response, error) {
 			defer x.body.Finish()
 		}
 		if !delivered { // nothing was sent any more, or a classifier, RetryAfter or trace panics
-			defer x.permit.Cancel(&x.Request)
-			defer x.last.permit.Cancel(&x.Request)
+			defer x.next.cancel(&x.Request)
+			defer x.last.cancel(&x.Request)
 			defer attempt.Dismiss(x.Ctx, x.last.Resp)
 			x.tellUndecided(&x.last.told, &x.last.Outcome)
 		}
@@ -106,39 +107,46 @@ func (x *retrier) loop() (*http.Response, error) {
 // even if no limit had to stop the request. Nothing is sent later than the rule allows. The
 // decision left time enough, but a base transport whose body ignores Close, a GetBody, or a
 // busy machine can use it up.
-func (x *retrier) admit() *limit.Rejection {
+func (x *retrier) admit() *exchange.Rejection {
 	var latest instant.Instant // of a retry; 0: nothing bounds it
 	if limit := x.Rule.Policy.MaxElapsedTime; limit > 0 && x.sent > 0 {
 		latest = instant.After(x.start, limit)
 	}
 	x.planner.Refresh(&x.Request)
+	if !x.State.Quiet() {
+		x.Review()
+	}
 	if x.Rule.Breaker && x.sent == 0 && x.Ctx.Err() == nil {
 		if no := x.awaitTurn(nil, 0); no != nil {
 			return no
 		}
 	}
-	if x.planner.Latest = latest; x.Ctx.Err() == nil {
+	if x.planner.Latest = latest; x.Rule.Gated && x.Ctx.Err() == nil {
+		if x.next.permit, x.room.permit = x.room.permit, nil; x.next.permit == nil { // else that of the last attempt, whose outcome it knows
+			x.next.permit = new(limit.Permit)
+		}
+		*x.next.permit = limit.Permit{}
 		requestLog{x}.turn(latest)
-		if no := x.permit.Acquire(&x.Request, latest); no != nil {
+		if no := x.next.permit.Acquire(&x.Request, &x.next.turn.Queued, latest); no != nil {
 			return no
 		}
 	}
 	if x.Ctx.Err() != nil {
-		return &limit.Rejection{Err: attempt.ContextErr(x.Ctx)}
+		return &exchange.Rejection{Err: attempt.ContextErr(x.Ctx)}
 	}
 	if latest != 0 && x.Registry.Now() > latest {
-		return &limit.Rejection{Why: limit.WhyOverdue}
+		return &exchange.Rejection{Why: exchange.WhyOverdue}
 	}
 	return nil
 }
 
 // refuse ends the call without a further attempt, because a limit refused it or the context has ended. It cancels the permit, and
 // tells the observers.
-func (x *retrier) refuse(no *limit.Rejection) error {
+func (x *retrier) refuse(no *exchange.Rejection) error {
 	if x.sent == 0 && x.download == nil {
 		x.State.ReleaseCount() // a refused request does not reach the host and earns no retry
 	}
-	x.permit.Cancel(&x.Request)
+	x.next.cancel(&x.Request)
 	x.holdInVain()
 	reason, err := x.reasonFor(no)
 	if x.reason = reason; x.sent == 0 && x.download == nil && no.Limit == "" && x.held.waited == 0 && no.Err != nil {
@@ -165,14 +173,14 @@ func (x *retrier) refuse(no *limit.Rejection) error {
 
 // reasonFor returns the Reason and the error of a refusal. The error is nil if the reason says
 // everything.
-func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
+func (c *call) reasonFor(no *exchange.Rejection) (Reason, error) {
 	reason := Reason(no.Limit)
 	switch no.Why {
-	case limit.WhyFull:
+	case exchange.WhyFull:
 		return reason, nil
-	case limit.WhyLate:
+	case exchange.WhyLate:
 		return cmp.Or(reason, ReasonDeadline), errLate
-	case limit.WhyOverdue:
+	case exchange.WhyOverdue:
 		return cmp.Or(reason, ReasonMaxElapsedTime), errOverdue
 	}
 	if gone := c.reasonGone(); reason == "" || gone == ReasonCanceled {
@@ -184,7 +192,9 @@ func (c *call) reasonFor(no *limit.Rejection) (Reason, error) {
 // askRule tells the limits what the headers of an attempt say, and then asks the rule for its class, unless
 // there is one already. history are the attempts before it.
 func (c *call) askRule(a *try, history []Attempt) {
-	a.permit.Headers(&c.Request, &a.Outcome)
+	if a.permit != nil {
+		a.permit.Headers(&c.Request, &a.Outcome)
+	}
 	if a.Class != classify.Unknown {
 		return
 	}
@@ -242,7 +252,7 @@ func (x *retrier) judge(d *decision) {
 	d.at, d.err = time.Now(), a.Err
 	x.broke = x.broke || a.Err != nil
 	x.planner.Note(&x.Request, &a.Outcome)
-	d.retryAfter, d.u = a.permit.Done(&x.Request, &a.Outcome)
+	d.retryAfter, d.u = a.done(&x.Request, &a.Outcome)
 	if a.Err != nil {
 		if until := heldUntil(a.Err); until.After(x.wait) {
 			x.wait = until
@@ -316,8 +326,10 @@ func (x *retrier) facts(d *decision) facts {
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
 		f.elapsed = x.Registry.InstantOf(d.at).Sub(x.start)
 	}
-	turn, limit := x.Forecast(d.at)
-	f.turn, f.limit = turn, Reason(limit)
+	if x.Rule.Gated {
+		turn, limit := x.last.permit.Forecast(&x.Request, d.at)
+		f.turn, f.limit = turn, Reason(limit)
+	}
 	return f
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -38,7 +39,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
-	c := call{t: t, base: base, traces: t.traces, Request: limit.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
+	c := call{t: t, base: base, traces: t.traces, Request: exchange.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}
 	if c.options = optionsOf(c.Ctx); c.options != nil {
 		c.traces = c.options.tracesAfter(t.traces)
 	}
@@ -85,52 +86,65 @@ func (c *call) tryLight() (*http.Response, error) {
 		base = c.t.pools.Current(c.State.PoolsMade(), &o)
 	}
 	var a *try // nil: the base gets the request as it is
+	var permit limit.Permit
 	if c.Rule.Timed || c.Rule.Limited {
 		proves := c.provesConnection()
 		a = &try{Attempt: attempt.Attempt{
 			Outcome: o, Base: base, First: c.base, Req: c.Req, Ctx: c.Ctx, Clock: &c.Registry.Clock, Timeouts: &c.Rule.Timeouts, Timed: c.Rule.Timed,
 			Linked: proves, Proves: proves,
 		}}
-		if c.Rule.Limited && !a.permit.TryAcquire(&c.Request, o.SentAt) {
-			a.permit.Cancel(&c.Request)
-			return c.run(nil)
+		if c.Rule.Limited {
+			if !permit.TryAcquire(&c.Request, o.SentAt) {
+				permit.Cancel()
+				return c.run(nil)
+			}
+			permit.Start(&a.Attempt)
 		}
-		a.permit.Start(&a.Attempt)
-		a.fly(c)
-		a.permit.Landed(&a.Attempt)
+		if a.fly(c); c.Rule.Limited {
+			permit.Landed(&a.Attempt)
+		}
 		o = a.Outcome
 	} else {
 		o.Resp, o.Err = attempt.CheckResponse(base.RoundTrip(c.Req))
 	}
-	if o.Err == nil && !limit.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && a.permit.HasMore(&c.Request, &o)) {
+	if o.Err == nil && !exchange.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && permit.HasMore(&c.Request, &o)) {
 		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
-		if !o.Failed() && (made == nil || made.Throttle.Quiet()) {
-			if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
-				c.State.Protocol.Store(major)
-			}
-			if made != nil && !made.Line.Quiet() {
-				told := false
-				defer func() { // if the user's ThrottleKey panics
-					if !told {
-						attempt.Dismiss(c.Ctx, o.Resp)
-					}
-				}()
-				c.Succeeded()
-				told = true
-			}
-			if made != nil || o.Resp.ProtoMajor > 1 {
-				route.NoteGood(&c.Request, &o)
-			}
-			c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
+		if !o.Failed() && (made == nil || made.LimitsMade() == nil || made.LimitsMade().Throttle.Quiet()) {
+			c.noteGood(&o)
 			return o.Resp, nil
 		}
 	}
 	if a == nil {
 		a = new(try)
 	}
-	a.Outcome = o
+	if a.Outcome = o; c.Rule.Gated {
+		loops := permit // so that it costs no allocation here
+		a.permit = &loops
+	}
 	return c.run(a)
+}
+
+// noteGood notes the success of the first attempt. If a function of the user's panics, it closes the body.
+func (c *call) noteGood(o *attempt.Outcome) {
+	if major := int32(o.Resp.ProtoMajor); c.State.Protocol.Load() != major {
+		c.State.Protocol.Store(major)
+	}
+	made := c.State.MachinesMade()
+	if made != nil && !made.Line.Quiet() {
+		told := false
+		defer func() {
+			if !told {
+				attempt.Dismiss(c.Ctx, o.Resp)
+			}
+		}()
+		c.Succeeded()
+		told = true
+	}
+	if made != nil || o.Resp.ProtoMajor > 1 {
+		route.NoteGood(&c.Request, o)
+	}
+	c.resumeBody(series{sent: 1}, o.SentAt, o.Pool, o.Resp)
 }
 
 // judgeResponse classifies a response. It closes the body if a classifier of the user's

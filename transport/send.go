@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 )
@@ -45,7 +44,10 @@ func (a *try) fly(c *call) {
 
 // end notes that the attempt has ended.
 func (a *try) end() {
-	if a.permit.Landed(&a.Attempt); a.DoneAt == 0 {
+	if a.permit != nil {
+		a.permit.Landed(&a.Attempt)
+	}
+	if a.DoneAt == 0 {
 		a.DoneAt = a.Clock.Now()
 	}
 	if a.Out != nil && a.trial != nil {
@@ -73,12 +75,12 @@ func (x *retrier) send() {
 	a.fly(&x.call)
 }
 
-// newAttempt makes a the next attempt, which gets the permit.
+// newAttempt makes a the next attempt, which gets the turn and the permit.
 func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	proves := x.provesConnection() // may panic, and nothing is sent then
 	x.sent++
 	*a = try{body: x.body, offset: x.offset}
-	a.Number, a.Kind, a.Queued = x.sent, kind, x.permit.Queued
+	a.Number, a.Kind, a.Queued = x.sent, kind, x.next.turn.Queued
 	if a.Queued != (attempt.Queued{}) {
 		x.waited += heldBy(a.Queued).waited
 	}
@@ -105,8 +107,10 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	if x.body != nil {
 		a.Body, a.GetBody = x.nextBody()
 	}
-	a.permit, x.permit = x.permit, limit.Permit{}
-	a.permit.Start(&a.Attempt)
+	a.admission, x.next = x.next, admission{}
+	if a.turn.Start(); a.permit != nil {
+		a.permit.Start(&a.Attempt)
+	}
 }
 
 // provesConnection reports whether it may matter that an attempt had no connection. A request that

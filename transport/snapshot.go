@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
@@ -101,7 +101,7 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
-		Host:     limit.SafeName(s),
+		Host:     exchange.SafeName(s),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}
@@ -116,8 +116,13 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 			h.RetryBudget = -1
 		}
 	}
-	if n, until := m.Throttle.Holds(now); n > 0 {
-		h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
+	if l := m.LimitsMade(); l != nil {
+		if n, until := l.Throttle.Holds(now); n > 0 {
+			h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
+		}
+		if r != nil && r.QuotaPacing {
+			h.QuotaWaiting = l.PacingMade().Waiting()
+		}
 	}
 	if pools := s.PoolsMade(); pools != nil {
 		h.Pool = pools.Current().Number
@@ -129,9 +134,6 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	}
 	if rate != nil && r != nil && r.RateLimit {
 		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, rate.Queue()
-	}
-	if r != nil && r.QuotaPacing {
-		h.QuotaWaiting = m.PacingMade().Waiting()
 	}
 	return h
 }

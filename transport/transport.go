@@ -10,10 +10,10 @@ import (
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
 	"github.com/aplomb-go/aplomb/internal/rules"
@@ -131,12 +131,12 @@ type Config struct {
 // and needs no closing. [Transport.CloseIdleConnections] closes the connections of
 // its base.
 type Transport struct {
-	responses attempt.Room   // of responses whose requests wait for their next attempt
-	kept      *replay.Pool   // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
-	pools     *route.Maker   // of connections
-	registry  limit.Registry // that all requests stand on
-	traces    []Trace        // with hooks for requests
-	logger    *slog.Logger   // nil: there is none
+	responses attempt.Room      // of responses whose requests wait for their next attempt
+	kept      *replay.Pool      // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
+	pools     *route.Maker      // of connections
+	registry  exchange.Registry // that all requests stand on
+	traces    []Trace           // with hooks for requests
+	logger    *slog.Logger      // nil: there is none
 
 	hostChanged []func(context.Context, HostChange) // hooks
 }

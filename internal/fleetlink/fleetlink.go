@@ -1,7 +1,7 @@
 // Package fleetlink is all that a Transport and its fleet know of each other. A Transport without a fleet has a nil [Fleet],
 // and its hosts a nil [Host].
 //
-// The machines of a host know no other members. The package limit asks the fleet after a machine, and tells it after a machine
+// The machines of a host know no other members. The packages exchange and limit ask the fleet after a machine, and tell it after a machine
 // was told. So the word of a fleet only comes on top of what a member knows by itself: it makes attempts wait, and refuses none.
 // The rate is an exception. In a fleet its tokens come from the [Host].
 //

@@ -44,19 +44,26 @@ type State[R any] struct {
 	Protocol atomic.Int32 // the major version of HTTP in the last response that was noted; 0: there was none
 }
 
-// Machines are the state machines of a host. The zero values of the first are ready and small.
+// Machines are the state machines of a host. The zero Line is ready and small.
 // The other machines are made when they are first asked for.
 type Machines struct {
-	Throttle throttle.Throttle
-	Line     line.Line
-	Fleet    fleetlink.Host // what the fleet says of the host; nil: there is none
+	Line  line.Line
+	Fleet fleetlink.Host // what the fleet says of the host; nil: there is none
 
-	limiter atomic.Pointer[concurrency.Limiter]
+	limits  atomic.Pointer[Limits]
 	latency atomic.Pointer[latency.Latency]
-	pacing  atomic.Pointer[pacing.Pacing]
-	rate    atomic.Pointer[rate.Rate]
 	pools   atomic.Pointer[pool.Pools]
 	news    atomic.Pointer[news.News]
+}
+
+// Limits are the machines of the limits of a host. A host whose rules turn none on has none.
+type Limits struct {
+	Throttle throttle.Throttle
+
+	limiter atomic.Pointer[concurrency.Limiter]
+	pacing  atomic.Pointer[pacing.Pacing]
+	rate    atomic.Pointer[rate.Rate]
+	fleet   fleetlink.Host // see Machines
 }
 
 // Quiet reports whether nothing is held on the host, and nothing is to be told about it. If
@@ -66,7 +73,8 @@ func (s *State[R]) Quiet() bool {
 	if m == nil {
 		return true
 	}
-	return m.Throttle.Quiet() && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
+	l := m.limits.Load()
+	return (l == nil || l.Throttle.Quiet()) && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
@@ -77,9 +85,13 @@ func (s *State[R]) Calm() bool {
 }
 
 func (m *Machines) calm() bool {
-	pools, pacing := m.pools.Load(), m.pacing.Load()
-	return m.Throttle.Quiet() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (pacing == nil || pacing.Quiet()) &&
-		(m.Fleet == nil || m.Fleet.Quiet())
+	pools, limits := m.pools.Load(), m.limits.Load()
+	return (limits == nil || limits.calm()) && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (m.Fleet == nil || m.Fleet.Quiet())
+}
+
+func (l *Limits) calm() bool {
+	pacing := l.pacing.Load()
+	return l.Throttle.Quiet() && (pacing == nil || pacing.Quiet())
 }
 
 // Failing reports whether the line of the host is not quiet.
@@ -102,17 +114,29 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 // MachinesMade returns the host's machines, or nil if none was needed yet.
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
+// Limits returns the limits of the host. The first call makes them.
+func (m *Machines) Limits() *Limits {
+	if l := m.limits.Load(); l != nil {
+		return l
+	}
+	m.limits.CompareAndSwap(nil, &Limits{fleet: m.Fleet})
+	return m.limits.Load()
+}
+
+// LimitsMade returns the limits of the host, or nil if no rule turned one on yet.
+func (m *Machines) LimitsMade() *Limits { return m.limits.Load() }
+
 // Concurrency returns the limiter of the requests in flight to the host.
-func (m *Machines) Concurrency() *concurrency.Limiter { return made(&m.limiter) }
+func (l *Limits) Concurrency() *concurrency.Limiter { return made(&l.limiter) }
+
+// Pacing returns the host's pacing.
+func (l *Limits) Pacing() *pacing.Pacing { return made(&l.pacing) }
+
+// PacingMade returns the host's pacing, or nil if nobody asked for it yet.
+func (l *Limits) PacingMade() *pacing.Pacing { return l.pacing.Load() }
 
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
-
-// Pacing returns the host's pacing.
-func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
-
-// PacingMade returns the host's pacing, or nil if nobody asked for it yet.
-func (m *Machines) PacingMade() *pacing.Pacing { return m.pacing.Load() }
 
 // Pools returns the host's pools. They are made when something has to be noted about them.
 func (m *Machines) Pools() *pool.Pools { return made(&m.pools) }
@@ -132,16 +156,21 @@ func (s *State[R]) PoolsMade() *pool.Pools {
 }
 
 // Rate returns the host's rate. The first call makes it with c.
-func (m *Machines) Rate(c rate.Config) *rate.Rate {
-	if r := m.rate.Load(); r != nil {
+func (l *Limits) Rate(c rate.Config) *rate.Rate {
+	if r := l.rate.Load(); r != nil {
 		return r
 	}
-	m.rate.CompareAndSwap(nil, rate.New(c, m.Fleet))
-	return m.rate.Load()
+	l.rate.CompareAndSwap(nil, rate.New(c, l.fleet))
+	return l.rate.Load()
 }
 
 // Made returns the limiter and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) { return m.limiter.Load(), m.rate.Load() }
+func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) {
+	if l := m.limits.Load(); l != nil {
+		return l.limiter.Load(), l.rate.Load()
+	}
+	return nil, nil
+}
 
 // WakeFirst lets the first in each queue ask again, because the rule has changed.
 func (m *Machines) WakeFirst() {
@@ -221,7 +250,7 @@ func (s *State[R]) worth(now instant.Instant) worth {
 	switch m := s.machines.Load(); {
 	case s.InFlight() > 0:
 		return inUse
-	case m != nil && m.Throttle.Holding(now):
+	case m != nil && m.limits.Load() != nil && m.limits.Load().Throttle.Holding(now):
 		return held
 	}
 	return idle

@@ -130,7 +130,7 @@ func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 			table.Now = func() instant.Instant { return row.now }
 			for i := range 50 {
 				s := table.Acquire(urlOf(fmt.Sprintf("http://dead-%d", i)))
-				s.Machines().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
+				s.Machines().Limits().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
 				s.Release()
 			}
 			for i := range 1000 {
@@ -165,7 +165,7 @@ func TestTableEvictsHostsInFlightLast(t *testing.T) {
 	}
 	for i := range 300 {
 		s := table.Acquire(urlOf(fmt.Sprintf("http://held-%d", i)))
-		s.Machines().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
+		s.Machines().Limits().Throttle.Hold(0, 1, 30*hosttest.Sec, throttle.Config{Jitter: -1}, 0)
 		s.Release()
 	}
 	for i, s := range flying {
@@ -399,12 +399,12 @@ func TestQuietAndCalm(t *testing.T) {
 		happens     func(*Machines)
 		quiet, calm bool
 	}{
-		"nothing":         {func(m *Machines) { m.News(); m.Pools(); m.Pacing() }, true, true},
-		"a hold":          {func(m *Machines) { m.Throttle.Hold(0, 1, hosttest.Sec, throttle.Config{}, 0) }, false, false},
+		"nothing":         {func(m *Machines) { m.News(); m.Pools(); m.Limits().Pacing() }, true, true},
+		"a hold":          {func(m *Machines) { m.Limits().Throttle.Hold(0, 1, hosttest.Sec, throttle.Config{}, 0) }, false, false},
 		"news":            {func(m *Machines) { m.News().Begin(news.Change{}, func() {}) }, false, false},
 		"bad connections": {func(m *Machines) { m.Pools().Failed(m.Pools().Current(), pool.Proof, nil) }, true, false},
 		"a quota": {func(m *Machines) {
-			m.Pacing().Note(0, 1, pacing.Pass{}, pacing.Named{Limit: 1, Reset: time.Second}, pacing.Config{})
+			m.Limits().Pacing().Note(0, 1, pacing.Pass{}, pacing.Named{Limit: 1, Reset: time.Second}, pacing.Config{})
 		}, true, false},
 	} {
 		s := new(State[int])
@@ -420,9 +420,9 @@ func TestMadeOnce(t *testing.T) {
 	m := s.Machines()
 	assert.Nil(t, s.PoolsMade())
 	assert.Same(t, m.Pools(), s.PoolsMade())
-	r := m.Rate(rate.Config{PerSecond: 1})
+	r := m.Limits().Rate(rate.Config{PerSecond: 1})
 	assert.NotNil(t, r)
-	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
+	assert.Same(t, r, m.Limits().Rate(rate.Config{PerSecond: 2}))
 	limiter, made := m.Made()
 	assert.True(t, limiter == nil && made == r)
 }

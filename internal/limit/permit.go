@@ -1,59 +1,37 @@
-// Package limit is the part of a request at one host. Before an attempt the request passes the
-// limits of the host. After the attempt it tells them what the outcome says. It also tells
-// those who watch the host, and the other members of a fleet.
+// Package limit is the gate of a host whose rule turns limits on: a rate, a limit of the requests in flight, a circuit breaker, the pacing of
+// the server's quota, or waits that requests share. Requests to any other host have no permit, and enter neither this package nor
+// the machines of the limits.
 package limit
 
 import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A Permit is what the limits of a host gave to one attempt: a slot, a token, a share of a quota and a
-// retry of the budget. Before the attempt, TryAcquire or Acquire asks all of them. Start hands the
+// A Permit is what the limits of a host give to one attempt: a slot, a token of the rate and a share of a quota.
+// Before the attempt, TryAcquire or Acquire asks all of them. Start hands the
 // slot over to the attempt. After it, Headers and Done tell the limits what the response says (see
 // done.go). Cancel gives back what no attempt has taken over.
 type Permit struct {
-	Queued attempt.Queued // so far
-
-	place    *line.Place     // in the line, or of an attempt that has left it; nil: none
-	token    budget.Token    // of a retry that has not gone yet
 	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
 	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
-	since    instant.Instant // when the attempt began to wait for the limits
+	queued   *attempt.Queued // of the attempt, while it asks
+	since    instant.Instant // when it began to ask
+	latest   instant.Instant // when it has to go at the latest; 0: it may always
 	heard    headersSeen     // of the headers of its response
+	at       atLimit         // where it waits; here so that a wait costs less
 	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
-	crowded  bool            // the attempt waited for long for a slot, or would have to, which is to be told
-	rated    bool            // it waited for long for the rate, or would have to, which is to be told
-	starved  bool            // it waited for long for a retry, or in vain, which is to be told
-	failed   bool            // its outcome is a failure of the host
 }
-
-// A Rejection says why a request does not go, or not again. A nil refusal lets it
-// go.
-type Rejection struct {
-	Why   why
-	Err   error     // of the caller's context
-	Until time.Time // when a new request makes sense; zero: not known
-	Limit string    // that the request waited for; empty: none
-}
-
-// A why is the kind of a refusal.
-type why uint8
-
-const (
-	whyGone    why = iota // the caller's context has ended
-	WhyLate               // its turn would come after the caller's deadline
-	WhyOverdue            // its turn would come later than the rule allows
-	WhyFull               // at the limiter, and the rule says FailFast
-)
 
 // The limits at which a request waits, by the names that everybody has for them.
 const (
@@ -61,39 +39,32 @@ const (
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
 	LimitRate        = "rate_limit"
-	LimitLine        = "retry_budget"
-	LimitCircuit     = "circuit_open" // the host is down
-	limitFleet       = "fleet"        // what other members were told
+	limitFleet       = "fleet" // what other members were told
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the limiter, so that no request
 // keeps a slot while it waits for another limit. If the turn of the request would
-// come too late, Acquire refuses it at once. latest is the time after which a retry
-// may not start. It is 0 for the first attempt, and if nothing bounds it.
-func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
-	if r.latest = latest; !r.Rule.Limited && r.State.Quiet() {
+// come too late, Acquire rejects it at once. latest is the time after which a retry
+// may not start. It is 0 for the first attempt, and if nothing bounds it. queued is how long the attempt has waited so far.
+func (p *Permit) Acquire(r *exchange.Request, queued *attempt.Queued, latest instant.Instant) *exchange.Rejection {
+	if !r.Rule.Limited && r.State.Quiet() {
 		return nil
 	}
-	p.review(r, nil)
 	if r.Rule.RateLimit || r.Rule.QuotaPacing {
-		r.askCost() // now, because nothing is held yet if it panics
+		r.Cost() // now, because nothing is held yet if it panics
 	}
-	p.since = r.Registry.Now()
+	p.queued, p.since, p.latest = queued, r.Registry.Now(), latest
 	for {
 		if no := p.awaitServer(r); no != nil {
 			return no
 		}
-		if p.Queued.Throttle > 0 {
-			p.review(r, nil) // the hold may be over, and there is no slot yet
+		if queued.Throttle > 0 {
+			r.Review() // the hold may be over, and there is no slot yet
 		}
 		waited, no := p.awaitRule(r)
-		p.rated = p.Queued.Rate > longWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > longWait
-		goes := no == nil && (!waited || !p.isHeldAgain(r))
-		if no != nil || goes {
-			if p.crowded || p.rated {
-				p.review(r, nil)
-			}
+		if no != nil || !waited || !p.isHeldAgain(r) {
+			p.tellWaits(r, no)
 			return no
 		}
 		// While this request waited for its turn, the server asked for a wait, or
@@ -102,34 +73,46 @@ func (p *Permit) Acquire(r *Request, latest instant.Instant) *Rejection {
 	}
 }
 
+// tellWaits tells that the attempt waited for long for a slot or for the rate, or would have to.
+func (p *Permit) tellWaits(r *exchange.Request, no *exchange.Rejection) {
+	crowded := p.queued.Concurrency > exchange.LongWait || no != nil && no.Why == exchange.WhyFull
+	rated := p.queued.Rate > exchange.LongWait || no != nil && no.Limit == LimitRate && time.Until(no.Until) > exchange.LongWait
+	if crowded {
+		r.BeginHeld(news.Crowded, news.Cause{}, p.queued.Concurrency)
+	}
+	if rated {
+		r.BeginHeld(news.RateLimited, news.Cause{}, p.queued.Rate)
+	}
+}
+
 // awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
-func (p *Permit) awaitServer(r *Request) *Rejection {
-	if p.refusals = 0; !r.mayBeHeld() {
+func (p *Permit) awaitServer(r *exchange.Request) *exchange.Rejection {
+	if p.refusals = 0; !mayWait(r, LimitThrottle) {
 		return nil
 	}
-	_, _, no := p.wait(r, LimitThrottle, &p.Queued.Throttle)
+	_, _, no := p.wait(r, LimitThrottle, &p.queued.Throttle)
 	return no
 }
 
 // awaitRule waits for the word of others, and for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the limiter.
-func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
+func (p *Permit) awaitRule(r *exchange.Request) (waited bool, no *exchange.Rejection) {
 	var more bool
 	p.pass = pacing.Pass{}
-	if r.mayWait(limitFleet) {
-		if _, waited, no = p.wait(r, limitFleet, &p.Queued.Throttle); no != nil {
+	if mayWait(r, limitFleet) {
+		if _, waited, no = p.wait(r, limitFleet, &p.queued.Throttle); no != nil {
 			return waited, no
 		}
 	}
-	if r.mayWait(LimitPacing) {
-		_, more, no = p.wait(r, LimitPacing, &p.Queued.Pacing)
+	if mayWait(r, LimitPacing) {
+		_, more, no = p.wait(r, LimitPacing, &p.queued.Pacing)
 		if waited = waited || more; no != nil {
 			return waited, no
 		}
 	}
 	switch {
 	case r.Rule.Concurrency:
-		more, no = p.awaitSlot(r, r.State.Machines().Concurrency())
+		more, no = p.awaitSlot(r, limitsOf(r).Concurrency())
 	case r.Rule.RateLimit:
 		more, no = p.awaitRate(r)
 	}
@@ -138,106 +121,109 @@ func (p *Permit) awaitRule(r *Request) (waited bool, no *Rejection) {
 
 // awaitSlot waits for a token of the rate, if the rule has one, and for a slot at the
 // limiter. It takes both at the same moment.
-func (p *Permit) awaitSlot(r *Request, limiter *concurrency.Limiter) (waited bool, no *Rejection) {
+func (p *Permit) awaitSlot(r *exchange.Request, limiter *concurrency.Limiter) (waited bool, no *exchange.Rejection) {
 	p.slot = attempt.Slot{Home: r.Registry, Limiter: limiter}
-	_, waited, no = p.wait(r, LimitConcurrency, &p.Queued.Concurrency)
-	p.crowded = p.Queued.Concurrency > longWait || no != nil && no.Why == WhyFull
-	if no != nil {
+	if _, waited, no = p.wait(r, LimitConcurrency, &p.queued.Concurrency); no != nil {
 		p.slot.Release()
 	}
 	return waited, no
 }
 
 // awaitRate takes a token of the rate.
-func (p *Permit) awaitRate(r *Request) (waited bool, no *Rejection) {
-	a, waited, no := p.wait(r, LimitRate, &p.Queued.Rate)
+func (p *Permit) awaitRate(r *exchange.Request) (waited bool, no *exchange.Rejection) {
+	a, waited, no := p.wait(r, LimitRate, &p.queued.Rate)
 	early := a.Until.Sub(r.Registry.Now())
 	if no != nil || early <= 0 {
 		return waited, no
 	}
 	now := time.Now()
-	if no := r.tooLate(now, now.Add(early)); no != nil {
+	if no := r.TooLate(now, now.Add(early), p.latest); no != nil {
 		no.Limit = LimitRate
 		return true, no
 	}
-	defer func() { p.Queued.Rate += time.Since(now) }()
+	defer func() { p.queued.Rate += time.Since(now) }()
 	if err := r.Sleep(early, nil); err != nil {
-		return true, &Rejection{Err: err, Limit: LimitRate}
+		return true, &exchange.Rejection{Err: err, Limit: LimitRate}
 	}
 	return true, nil
 }
 
 // TryAcquire asks the limits for an attempt that does not wait. If it reports false, the caller cancels
 // the permit. A share of a quota is lost then, and nothing else is taken.
-func (p *Permit) TryAcquire(r *Request, now instant.Instant) bool {
-	m := r.State.Machines()
+func (p *Permit) TryAcquire(r *exchange.Request, now instant.Instant) bool {
+	p.since = now // from then to the deadline, a fleet makes it wait for three quarters of the time
 	for _, limit := range [...]string{LimitThrottle, limitFleet, LimitPacing} {
-		if r.mayWait(limit) && !p.ask(r, limit, now) {
+		if mayWait(r, limit) && !p.ask(r, limit, now) {
 			return false
 		}
 	}
 	switch {
 	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Limiter: m.Concurrency()}
+		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
 		return p.ask(r, LimitConcurrency, now)
 	case r.Rule.RateLimit:
-		limit := m.Rate(r.Rule.Settings.Rate)
-		return limit.Queue() == 0 && limit.Take(now, r.askCost())
+		limit := limitsOf(r).Rate(r.Rule.Settings.Rate)
+		return limit.Queue() == 0 && limit.Take(now, r.Cost())
 	}
 	return true
 }
 
 // HasMore reports whether the limits have to hear of a good response to an attempt that TryAcquire
 // let go. Of most of them they need to know nothing.
-func (p *Permit) HasMore(r *Request, o *attempt.Outcome) bool {
+func (p *Permit) HasMore(r *exchange.Request, o *attempt.Outcome) bool {
 	return p.slot.Limiter != nil || p.refused != nil || // the response is no success
 		r.Rule.QuotaPacing && len(field.Quotas(o.Resp.Header)) > 0
 }
 
-// mayWait reports whether the server, or the word of others, may make the request wait at a limit.
-func (r *Request) mayWait(limit string) bool {
-	switch m := r.State.Machines(); limit {
-	case limitFleet:
-		return m.Fleet != nil && !m.Fleet.Quiet()
-	case LimitPacing:
-		return r.Rule.QuotaPacing && !m.Pacing().Quiet()
+// Forecast returns when the limits would let the next attempt go, as far as is known,
+// counted from now, and the limit that takes longest.
+func (p *Permit) Forecast(r *exchange.Request, now time.Time) (turn time.Duration, limit string) {
+	if r.Rule.RateLimit {
+		turn, limit = limitsOf(r).Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost()), LimitRate
 	}
-	return r.mayBeHeld()
+	if mayWait(r, LimitThrottle) {
+		// The request's own wait keeps its own jitter although the hold has jitter as well.
+		at := r.Registry.Now()
+		named := min(limitsOf(r).Throttle.Named(at, r.Scope()).Sub(at), r.Rule.Settings.Throttle.Longest()-r.Held)
+		if named > turn {
+			turn, limit = named, LimitThrottle
+		}
+	}
+	return turn, limit
 }
 
-// isHeldAgain reports whether the server asked for a wait since the throttle let the request go, which
-// is not over, or named its quota for the first time, under which the request is not due.
-func (p *Permit) isHeldAgain(r *Request) bool {
-	m, now := r.State.Machines(), r.Registry.Now()
-	if r.mayBeHeld() && m.Throttle.HeldSince(now, r.scopeKey(), p.refusals) {
-		return true
-	}
-	return p.pass == (pacing.Pass{}) && r.mayWait(LimitPacing) && !p.ask(r, LimitPacing, now)
-}
-
-// Start notes that an attempt goes now. It uses up the retry of the budget, and
-// hands the slot over to the attempt.
-func (p *Permit) Start(a *attempt.Attempt) {
-	a.Slot, p.slot, p.token = p.slot, attempt.Slot{}, 0
-}
+// Start notes that an attempt goes now, and hands the slot over to it.
+func (p *Permit) Start(a *attempt.Attempt) { a.Slot, p.slot = p.slot, attempt.Slot{} }
 
 // Landed takes the slot back if the response is no success.
 func (p *Permit) Landed(a *attempt.Attempt) { p.slot, p.refused = a.Slot, a.Refused }
 
-// Cancel gives back everything that no attempt has taken over. A second call does nothing.
-func (p *Permit) Cancel(r *Request) {
-	p.Over(r)
-	if p.token != 0 {
-		r.State.Machines().Line.GiveBack(p.token)
-		p.token = 0
-	}
-	p.releaseSlot(r)
+// Cancel ends the slot of an attempt that did not go, or of a response that is no success. A second call does nothing.
+func (p *Permit) Cancel() {
+	p.slot.Release()
+	p.refused.Release()
 }
 
-// releaseSlot ends the slot of an attempt that did not go, or of a response that is no success.
-func (p *Permit) releaseSlot(r *Request) {
-	if r.Rule.Concurrency {
-		p.slot.Release()
-		p.refused.Release()
+// limitsOf returns the limits of the request's host.
+func limitsOf(r *exchange.Request) *host.Limits { return r.State.Machines().Limits() }
+
+// mayWait reports whether the server, or the word of others, may make the request wait at a limit.
+func mayWait(r *exchange.Request, limit string) bool {
+	switch m := r.State.Machines(); limit {
+	case limitFleet:
+		return m.Fleet != nil && !m.Fleet.Quiet()
+	case LimitPacing:
+		return r.Rule.QuotaPacing && !m.Limits().Pacing().Quiet()
 	}
+	return r.Rule.Policy.ShareRetryAfter == policy.On && !limitsOf(r).Throttle.Quiet()
+}
+
+// isHeldAgain reports whether the server asked for a wait since the throttle let the request go, which
+// is not over, or named its quota for the first time, under which the request is not due.
+func (p *Permit) isHeldAgain(r *exchange.Request) bool {
+	now := r.Registry.Now()
+	if mayWait(r, LimitThrottle) && limitsOf(r).Throttle.HeldSince(now, r.Scope(), p.refusals) {
+		return true
+	}
+	return p.pass == (pacing.Pass{}) && mayWait(r, LimitPacing) && !p.ask(r, LimitPacing, now)
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,112 +19,54 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
+	"github.com/aplomb-go/aplomb/internal/exchange/exchangetest"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
-	"github.com/aplomb-go/aplomb/internal/member"
-	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A site is a host with the requests to it, who watches it, and its fleet.
-type site struct {
-	registry Registry
-	set      *rules.Ruleset
-	told     []string // changes
-	last     news.Change
-	state    []news.Change // that the log was told
-	sent     []fleetmsg.Message
-	hear     func(fleetmsg.Message)
-}
-
-func (s *site) Tells(c news.Change) func() {
-	return func() {
-		s.told = append(s.told, fmt.Sprintf("%d %v %d %v", c.Condition, c.Over, c.Cause.Status, c.Fleet))
-		s.last = c
-	}
-}
-func (s *site) LogsState(all []news.Change) func() { return func() { s.state = all } }
-func (s *site) Safe(err error) error               { return err }
-func (s *site) tell(m fleetmsg.Message)            { s.sent = append(s.sent, m) }
-func (s *site) scope(text string) uint64           { return uint64(len(text)) }
-
-// join makes the site the fleet of its host.
-func (s *site) join() {
-	joins := func(hear func(fleetmsg.Message)) error { s.hear = hear; return nil }
-	s.registry.Fleet = (&member.Backend{Join: joins, Tell: s.tell, Scope: s.scope}).Link()
-	_ = s.registry.Fleet.Join(s.registry.Clock)
-}
+// A site is a host whose rule turns limits on.
+type site struct{ *exchangetest.Site }
 
 func newSite(t *testing.T, rule policy.Rule) *site {
 	t.Helper()
-	s := &site{}
-	s.registry.Prepare(func(*host.State[rules.Resolved]) {})
-	s.registry.Watched = true
-	s.update(t, rule)
-	time.Sleep(time.Minute)
-	synctest.Wait()
-	return s
-}
-
-func (s *site) update(t *testing.T, rule policy.Rule) {
-	t.Helper()
-	set, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
-	require.Empty(t, faults)
-	s.set = set
-	s.registry.Rules.Store(set)
-}
-
-// request begins a request that has some time, or any if that is 0.
-func (s *site) request(t *testing.T, d time.Duration) *Request {
-	t.Helper()
-	ctx := t.Context()
-	if d > 0 {
-		until, cancel := context.WithTimeout(ctx, d)
-		t.Cleanup(cancel)
-		ctx = until
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
-	require.NoError(t, err)
-	state := s.registry.Hosts.Acquire(req.URL)
-	return &Request{Observer: s, Registry: &s.registry, Req: req, Ctx: ctx, State: state, Rule: s.registry.HostRule(state, s.set)}
+	return &site{exchangetest.New(t, rule)}
 }
 
 // ends notes the response to a request.
-func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) (hint time.Duration) {
+func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) {
 	t.Helper()
-	r, p := s.request(t, 0), new(Permit)
-	o := attempt.Outcome{Kind: attempt.First, Resp: answer(code, header...), Class: v, SentAt: s.registry.Now()}
-	p.Headers(r, &o)
-	hint, _ = p.Done(r, &o)
-	return hint
+	s.Ends(t, new(Permit), code, v, header...)
 }
 
-func answer(code int, header ...string) *http.Response {
-	resp := &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{}, Body: http.NoBody}
-	for _, h := range header {
-		name, value, _ := strings.Cut(h, ": ")
-		resp.Header.Set(name, value)
+// acquire asks for an attempt that has not waited yet, and that may always go. As in transport, the observer is told before what
+// the fleet said.
+func acquire(p *Permit, r *exchange.Request) *exchange.Rejection {
+	if !r.State.Quiet() {
+		r.Review()
 	}
-	return resp
+	return p.Acquire(r, new(attempt.Queued), 0)
 }
 
 var (
+	answer, change = exchangetest.Answer, exchangetest.Change
+
 	holding = policy.Rule{ShareRetryAfter: policy.On}
 	rated   = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.25, Burst: 1}}
 	limited = policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
 	paced   = policy.Rule{QuotaPacing: policy.On}
+	costly  = policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
 )
 
 // What makes an attempt wait, and which waits are refused. The first request takes what there is.
 func TestAcquire(t *testing.T) {
 	hold := func(t *testing.T, s *site) { s.ends(t, 429, classify.Ambiguous, "Retry-After: 4") }
 	take := func(t *testing.T, s *site) {
-		r, p, f := s.request(t, 0), new(Permit), new(attempt.Attempt)
-		require.Nil(t, p.Acquire(r, 0))
+		r, p, f := s.Request(t, 0), new(Permit), new(attempt.Attempt)
+		require.Nil(t, acquire(p, r))
 		p.Start(f)
 		time.AfterFunc(4*time.Second, f.Slot.Release)
 	}
@@ -136,13 +76,13 @@ func TestAcquire(t *testing.T) {
 	later := func(what func(*testing.T, *site)) func(*testing.T, *site) {
 		return func(t *testing.T, s *site) { take(t, s); time.AfterFunc(3*time.Second, func() { what(t, s) }) }
 	}
-	both, refusing, costly := limited, limited, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 3}, Cost: func(*http.Request) int { return 2 }}
+	both, refusing := limited, limited
 	both.RateLimit, refusing.Concurrency.FailFast = policy.RateLimit{PerSecond: 0.5, Burst: 1}, policy.On
 	for name, row := range map[string]struct {
 		rule             policy.Rule
 		before           func(*testing.T, *site)
 		deadline, latest time.Duration
-		why              why
+		why              exchange.Why
 		limit            string // empty: it goes
 		wait             time.Duration
 		queued           string // where it has waited
@@ -150,56 +90,57 @@ func TestAcquire(t *testing.T) {
 		"nothing":                 {policy.Rule{}, take, 0, 0, 0, "", 0, ""},
 		"another hold":            {policy.Rule{}, hold, 0, 0, 0, "", 0, ""},
 		"hold":                    {holding, hold, 0, 0, 0, "", 4 * time.Second, "throttle"},
-		"hold and deadline":       {holding, hold, 3 * time.Second, 0, WhyLate, LimitThrottle, 0, ""},
-		"hold of a retry":         {holding, hold, 0, 3 * time.Second, WhyOverdue, LimitThrottle, 0, ""},
+		"hold and deadline":       {holding, hold, 3 * time.Second, 0, exchange.WhyLate, LimitThrottle, 0, ""},
+		"hold of a retry":         {holding, hold, 0, 3 * time.Second, exchange.WhyOverdue, LimitThrottle, 0, ""},
 		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "throttle"},
 		"rate":                    {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
-		"rate and deadline":       {rated, take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
-		"rate of a retry":         {rated, take, 0, 3 * time.Second, WhyOverdue, LimitRate, 0, ""},
+		"rate and deadline":       {rated, take, 3 * time.Second, 0, exchange.WhyLate, LimitRate, 0, ""},
+		"rate of a retry":         {rated, take, 0, 3 * time.Second, exchange.WhyOverdue, LimitRate, 0, ""},
 		"rate of costs":           {costly, take, 0, 0, 0, "", time.Second, "rate"},
 		"limiter":                 {limited, take, 0, 0, 0, "", 4 * time.Second, "limiter"},
 		"limiter and deadline":    {limited, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "limiter"},
-		"limiter after its time":  {limited, take, 0, -time.Second, WhyOverdue, LimitConcurrency, 0, ""},
-		"limiter that refuses":    {refusing, take, 0, 0, WhyFull, LimitConcurrency, 0, ""},
+		"limiter after its time":  {limited, take, 0, -time.Second, exchange.WhyOverdue, LimitConcurrency, 0, ""},
+		"limiter that refuses":    {refusing, take, 0, 0, exchange.WhyFull, LimitConcurrency, 0, ""},
 		"limiter and rate":        {both, take, 0, 0, 0, "", 4 * time.Second, "limiter rate"},
-		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, WhyLate, LimitRate, 0, ""},
+		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, exchange.WhyLate, LimitRate, 0, ""},
 		"hold at the limiter":     {holding.Or(limited), later(hold), 0, 0, 0, "", 7 * time.Second, "throttle limiter"},
 		"quota at the limiter":    {paced.Or(limited), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing limiter"},
 		"quota":                   {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
-		"quota and deadline":      {paced, quota, 3 * time.Second, 0, WhyLate, LimitPacing, 0, ""},
+		"quota and deadline":      {paced, quota, 3 * time.Second, 0, exchange.WhyLate, LimitPacing, 0, ""},
 		"quota without a limit":   {holding, quota, 0, 0, 0, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, row.rule)
 				row.before(t, s)
-				r, p, start := s.request(t, row.deadline), new(Permit), time.Now()
+				r, p, start := s.Request(t, row.deadline), new(Permit), time.Now()
+				var waited attempt.Queued
 				at := new(Permit)
-				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.registry.Now()), "at once")
-				at.Cancel(r)
+				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.Registry.Now()), "at once")
+				at.Cancel()
 				var latest instant.Instant
 				if row.latest != 0 {
-					latest = s.registry.Now().Add(row.latest)
+					latest = s.Registry.Now().Add(row.latest)
 				}
 				if row.wait > 0 { // one comes before and leaves
-					left := s.request(t, 0)
+					left := s.Request(t, 0)
 					ctx, cancel := context.WithCancel(left.Ctx)
 					left.Ctx = ctx
-					go new(Permit).Acquire(left, 0)
+					go acquire(new(Permit), left)
 					synctest.Wait()
 					cancel()
 					synctest.Wait()
 				}
-				no := p.Acquire(r, latest)
+				no := p.Acquire(r, &waited, latest)
 				took := time.Since(start)
 				assert.GreaterOrEqual(t, took, row.wait)
 				assert.LessOrEqual(t, took, row.wait+time.Second, "with the jitter of a hold")
 				if row.limit != "" {
 					require.NotNil(t, no)
-					assert.Equal(t, []any{row.why, row.limit, no.Why == whyGone}, []any{no.Why, no.Limit, no.Err != nil})
-					if (no.Why == WhyLate || no.Why == WhyOverdue) && row.latest >= 0 {
+					assert.Equal(t, []any{row.why, row.limit, no.Why == exchange.WhyGone}, []any{no.Why, no.Limit, no.Err != nil})
+					if (no.Why == exchange.WhyLate || no.Why == exchange.WhyOverdue) && row.latest >= 0 {
 						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
-						held := s.registry.TimeOf(r.State.Machines().Throttle.Held(s.registry.Now(), r.scopeKey()))
+						held := s.Registry.TimeOf(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), r.Scope()))
 						assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
 					}
 				} else {
@@ -209,27 +150,26 @@ func TestAcquire(t *testing.T) {
 				for _, q := range []struct {
 					name string
 					d    time.Duration
-				}{{"throttle", p.Queued.Throttle}, {"pacing", p.Queued.Pacing}, {"limiter", p.Queued.Concurrency}, {"rate", p.Queued.Rate}} {
+				}{{"throttle", waited.Throttle}, {"pacing", waited.Pacing}, {"limiter", waited.Concurrency}, {"rate", waited.Rate}} {
 					if q.d > 0 {
 						queued = append(queued, q.name)
 					}
 				}
-				full := no != nil && no.Why == WhyFull || p.Queued.Concurrency > time.Second
-				late := no != nil && no.Limit == LimitRate || p.Queued.Rate > time.Second
-				over := p.Queued.Throttle > 0 && no == nil // told before there is a slot
-				for change, want := range map[string]bool{change(news.Crowded, false, 0): full, change(news.RateLimited, false, 0): late, change(news.Held, true, 0): over} {
-					assert.Equal(t, want, slices.Contains(s.told, change), change)
+				full := no != nil && no.Why == exchange.WhyFull || waited.Concurrency > time.Second
+				late := no != nil && no.Limit == LimitRate || waited.Rate > time.Second
+				over := waited.Throttle > 0 && no == nil // told before there is a slot
+				for text, want := range map[string]bool{change(news.Crowded, false, 0, false): full, change(news.RateLimited, false, 0, false): late, change(news.Held, true, 0, false): over} {
+					assert.Equal(t, want, slices.Contains(s.Told, text), text)
 				}
 				assert.Equal(t, row.queued, strings.Join(queued, " "))
-				assert.False(t, p.crowded || p.rated, "told")
 				assert.Equal(t, no == nil && r.Rule.Concurrency, p.slot.Limiter != nil, "it has a slot")
-				p.Cancel(r)
-				p.Cancel(r)
+				p.Cancel()
+				p.Cancel()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				again := new(Permit)
-				assert.Nil(t, again.Acquire(s.request(t, 0), 0), "what it held is free again")
-				again.Cancel(r)
+				assert.Nil(t, acquire(again, s.Request(t, 0)), "what it held is free again")
+				again.Cancel()
 			})
 		})
 	}
@@ -239,20 +179,41 @@ func TestAcquire(t *testing.T) {
 func TestAcquireAfterAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, holding.Or(rated))
-		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
-		r, start := s.request(t, 0), time.Now()
-		r.State.Machines().Throttle.Hold(s.registry.Now(), r.scopeKey(), time.Second, throttle.Config{Jitter: -1}, 0)
-		p := new(Permit)
-		require.Nil(t, p.Acquire(r, 0))
+		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
+		r, start := s.Request(t, 0), time.Now()
+		r.State.Machines().Limits().Throttle.Hold(s.Registry.Now(), r.Scope(), time.Second, throttle.Config{Jitter: -1}, 0)
+		var waited attempt.Queued
+		require.Nil(t, new(Permit).Acquire(r, &waited, 0))
 		assert.Equal(t, 4*time.Second, time.Since(start))
-		assert.Equal(t, attempt.Queued{Throttle: time.Second, Rate: 3 * time.Second}, p.Queued)
+		assert.Equal(t, attempt.Queued{Throttle: time.Second, Rate: 3 * time.Second}, waited)
+		assert.Equal(t, time.Second, r.Held)
 
 		s = newSite(t, holding)
 		s.ends(t, 429, classify.Final, "Retry-After: 30")
-		r, start = s.request(t, 0), time.Now()
-		r.held = 59 * time.Second // of the minute that a request waits
-		require.Nil(t, new(Permit).Acquire(r, 0))
+		r, start = s.Request(t, 0), time.Now()
+		r.Held = 59 * time.Second // of the minute that a request waits
+		require.Nil(t, acquire(new(Permit), r))
 		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// A forecast tells of the limit that takes longest.
+func TestForecast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, holding.Or(rated))
+		forecast := func() []any {
+			turn, limit := new(Permit).Forecast(s.Request(t, 0), time.Now())
+			return []any{turn, limit}
+		}
+		assert.Equal(t, []any{time.Duration(0), LimitRate}, forecast())
+		assert.True(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()))
+		assert.Equal(t, []any{4 * time.Second, LimitRate}, forecast())
+		s.ends(t, 429, classify.Ambiguous, "Retry-After: 3")
+		assert.Equal(t, []any{4 * time.Second, LimitRate}, forecast())
+		s.ends(t, 429, classify.Ambiguous, "Retry-After: 5")
+		assert.Equal(t, []any{5 * time.Second, LimitThrottle}, forecast())
+		s.Update(t, policy.Rule{})
+		assert.Equal(t, []any{time.Duration(0), ""}, forecast())
 	})
 }
 
@@ -264,23 +225,22 @@ func TestDone(t *testing.T) {
 		verdict classify.Class
 		wait    string
 		err     error
-		hint    time.Duration
 		held    bool
 	}{
 		"success":               {code: 200, verdict: final, wait: "4"},
-		"400":                   {400, again, "4", nil, 4 * time.Second, true},
+		"400":                   {400, again, "4", nil, true},
 		"503 at once":           {code: 503, verdict: again, wait: "0"},
-		"429":                   {429, again, "4", nil, 4 * time.Second, true},
-		"final 429":             {429, final, "4", nil, 4 * time.Second, true},
-		"503":                   {503, refused, "4", nil, 4 * time.Second, true},
+		"429":                   {429, again, "4", nil, true},
+		"final 429":             {429, final, "4", nil, true},
+		"503":                   {503, refused, "4", nil, true},
 		"503 without a wait":    {code: 503, verdict: again},
-		"500":                   {500, again, "4", nil, 4 * time.Second, false},
-		"403":                   {403, again, "4", nil, 4 * time.Second, true},
+		"500":                   {500, again, "4", nil, false},
+		"403":                   {403, again, "4", nil, true},
 		"final 403":             {code: 403, verdict: final, wait: "4"},
-		"409":                   {409, again, "4", nil, 4 * time.Second, false},
-		"425":                   {425, refused, "4", nil, 4 * time.Second, false},
+		"409":                   {409, again, "4", nil, false},
+		"425":                   {425, refused, "4", nil, false},
 		"an error":              {verdict: again, err: syscall.ECONNRESET},
-		"a proxy that is tired": {verdict: refused, err: &ProxyAnswer{answer(503, "Retry-After: 4")}, hint: 4 * time.Second},
+		"a proxy that is tired": {verdict: refused, err: &exchange.ProxyAnswer{Resp: answer(503, "Retry-After: 4")}},
 	} {
 		for _, peeks := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -289,216 +249,56 @@ func TestDone(t *testing.T) {
 					rule.Classify = classify.Refusals
 				}
 				s := newSite(t, rule)
-				s.join()
-				r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: row.verdict, Err: row.err}
-				s.sent = nil
+				s.Join()
+				r, p, o := s.Request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: row.verdict, Err: row.err}
+				s.Sent = nil
 				if row.code > 0 {
 					o.Resp = answer(row.code, "Retry-After: "+row.wait)
 				}
 				p.Headers(r, &o)
 				early := r.State.Quiet()
-				assert.Equal(t, peeks && row.held && TellsToWait(row.code), !early, name)
-				if proxy, ok := row.err.(*ProxyAnswer); ok {
-					assert.Equal(t, proxy.Resp.Status, proxy.Error())
-				}
-				hint, u := p.Done(r, &o)
-				assert.Equal(t, row.hint, hint, name)
+				assert.Equal(t, peeks && row.held && exchange.TellsToWait(row.code), !early, name)
+				_, u := s.Done(r, p, &o)
 				assert.True(t, 0 <= u && u < 1)
-				assert.Equal(t, row.held, len(s.sent) == 1, "%s: the fleet was told %d holds", name, len(s.sent))
-				until := r.State.Machines().Throttle.Held(s.registry.Now(), r.scopeKey())
+				assert.Equal(t, row.held, len(s.Sent) == 1, "%s: the fleet was told %d holds", name, len(s.Sent))
+				until := r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), r.Scope())
 				assert.Equal(t, row.held, until > 0, name)
 				if row.held {
-					assert.Contains(t, s.told[0], fmt.Sprint(news.Held, " false ", row.code), name)
-					turn, limit := s.request(t, 0).Forecast(time.Now())
+					assert.Equal(t, change(news.Held, false, row.code, false), s.Told[0], name)
+					turn, limit := p.Forecast(s.Request(t, 0), time.Now())
 					assert.Equal(t, []any{4 * time.Second, LimitThrottle}, []any{turn, limit})
-					r.held = 59 * time.Second // of the minute that a request waits
-					turn, _ = r.Forecast(time.Now())
+					r.Held = 59 * time.Second // of the minute that a request waits
+					turn, _ = p.Forecast(r, time.Now())
 					assert.Equal(t, time.Second, turn)
 					time.Sleep(16 * time.Second)
 					synctest.Wait()
 					s.ends(t, 200, classify.Final)
-					assert.Equal(t, fmt.Sprint(news.Held, " true 0 false"), s.told[len(s.told)-1], name)
+					assert.Equal(t, change(news.Held, true, 0, false), s.Told[len(s.Told)-1], name)
 				}
 			})
 		}
 	}
 }
 
-// A host is down after ten failures in a row, over a second or more, until it answers.
-func TestDownAndUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{})
-		fail := func(o attempt.Outcome) {
-			r, p := s.request(t, 0), new(Permit)
-			o.Class, o.SentAt = classify.Ambiguous, s.registry.Now()
-			p.Done(r, &o)
-		}
-		for range 9 {
-			time.Sleep(200 * time.Millisecond)
-			fail(attempt.Outcome{Kind: attempt.First, Err: os.ErrDeadlineExceeded})
-			fail(attempt.Outcome{Kind: attempt.Cut, Err: syscall.ECONNRESET})
-			fail(attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNRESET, BodyBroke: true})
-		}
-		for range 5 {
-			fail(attempt.Outcome{Kind: attempt.First, Resp: answer(429)})
-		}
-		assert.Empty(t, s.told)
-		fail(attempt.Outcome{Kind: attempt.Retry, Resp: answer(500)})
-		assert.Equal(t, []string{"0 false 500 false"}, s.told)
-		s.ends(t, 429, classify.Final)
-		assert.Len(t, s.told, 1, "a refusal is no success")
-		s.ends(t, 503, classify.Final)
-		assert.Len(t, s.told, 1, "a failure that is final is no success")
-		s.ends(t, 404, classify.Final)
-		assert.Equal(t, "0 true 0 false", s.told[1])
-		assert.Equal(t, 503, s.request(t, 0).State.Machines().News().Failure().Status, "the last failure")
-	})
-}
-
-// A retry takes what the budget has, and gives it back if no attempt goes. Without a wait it gets nothing else, and with a
-// wait what time earns.
-func TestLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.1}})
-		try := func() (*Permit, bool) {
-			p := new(Permit)
-			return p, p.TryLine(s.request(t, 0), line.Place{Sent: 1})
-		}
-		p, ok := try()
-		assert.True(t, ok)
-		_, ok = try()
-		assert.False(t, ok, "it has one")
-		p.Cancel(s.request(t, 0))
-		p.Cancel(s.request(t, 0))
-		p, ok = try()
-		assert.True(t, ok, "it is given back, once")
-		_, ok = try()
-		assert.False(t, ok)
-		p.Start(new(attempt.Attempt))
-		p.Cancel(s.request(t, 0))
-		_, ok = try()
-		assert.False(t, ok, "an attempt has used it")
-
-		await := func(d time.Duration) (*Permit, *Rejection, time.Duration) {
-			r, p, begin := s.request(t, 0), new(Permit), time.Now()
-			no := p.AwaitLine(r, line.Place{Sent: 1, Failed: s.registry.Now()}, s.registry.Now().Add(d))
-			p.Start(new(attempt.Attempt))
-			p.Cancel(r)
-			return p, no, time.Since(begin)
-		}
-		_, no, took := await(0)
-		assert.Equal(t, []any{WhyOverdue, LimitLine, time.Duration(0)}, []any{no.Why, no.Limit, took})
-		assert.Empty(t, s.told)
-		_, no, took = await(5 * time.Second)
-		assert.Equal(t, []any{WhyOverdue, LimitLine, 5 * time.Second}, []any{no.Why, no.Limit, took.Round(time.Millisecond)})
-		assert.Equal(t, []string{fmt.Sprint(news.NoRetries, " false 0 false")}, s.told)
-		p, no, took = await(time.Minute)
-		assert.Nil(t, no)
-		assert.Equal(t, 5*time.Second, took.Round(time.Millisecond), "time has earned one")
-		assert.Equal(t, took, p.Queued.Line)
-
-		r := s.request(t, time.Second)
-		no = new(Permit).AwaitLine(r, line.Place{Sent: 1}, s.registry.Now().Add(time.Minute))
-		assert.ErrorIs(t, no.Err, context.DeadlineExceeded)
-		assert.Zero(t, r.State.Machines().Line.State().Waiting, "all have left")
-
-		alone := s.request(t, 0).lineConfig().Budget.PerSecond
-		s = newSite(t, s.request(t, 0).Rule.Policy)
-		s.join()
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: 2})
-		assert.Equal(t, []float64{0.1, 0.05}, []float64{alone, s.request(t, 0).lineConfig().Budget.PerSecond}, "a member's part")
-	})
-}
-
-// What a request tells of itself, and what a fleet changes.
-func TestRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := newSite(t, policy.Rule{Cost: func(*http.Request) int { return 0 }, ThrottleKey: func(*http.Request) string { keys++; return "ab" }}.Or(rated))
-		r := s.request(t, 0)
-		assert.Equal(t, 1, r.askCost())
-		assert.Equal(t, 1, (&Request{Rule: new(rules.Resolved)}).askCost(), "without a Cost")
-		assert.Equal(t, []any{r.scopeKey(), 1}, []any{r.scopeKey(), keys}, "asked once")
-		turn, limit := r.Forecast(time.Now())
-		assert.Equal(t, []any{time.Duration(0), LimitRate}, []any{turn, limit})
-		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()))
-		turn, _ = r.Forecast(time.Now())
-		assert.Equal(t, 4*time.Second, turn)
-		r.Req.Header.Set("Expect", "100-continue")
-		assert.Same(t, r.Req, r.OutcomeOf(nil, nil).Request)
-		r.DropExpect()
-		assert.Empty(t, r.OutcomeOf(nil, nil).Request.Header)
-		assert.Len(t, r.Req.Header, 1)
-		assert.Equal(t, "http://h.test", r.HostName())
-		assert.Equal(t, "http://xxxxx@h.test", SafeName(s.registry.Hosts.Acquire(&url.URL{Scheme: "http", Host: "u@h.test"})))
-		assert.Equal(t, s.registry.Now(), s.registry.Hosts.Now())
-		bare := &Request{Req: r.Req}
-		assert.Equal(t, "http://h.test", bare.HostName())
-		canceled := make(chan struct{})
-		//lint:ignore SA1019 old callers still set Request.Cancel
-		r.Req.Cancel = canceled
-		stop := r.ObeyCancel()
-		defer stop()
-		assert.True(t, r.Linked)
-		assert.Same(t, r.Ctx, (&Request{Req: r.Req, Ctx: r.Ctx, Rule: r.Rule, Linked: true}).OutcomeOf(nil, nil).Request.Context())
-		time.AfterFunc(time.Second, func() { close(canceled) })
-		assert.ErrorIs(t, r.Sleep(time.Hour, nil), attempt.ErrRequestCanceled)
-		defer s.request(t, 0).ObeyCancel()()
-
-		s = newSite(t, r.Rule.Policy)
-		s.join()
-		own := s.request(t, 0)
-		assert.EqualValues(t, len("scope\x00ab"), own.scopeKey())
-		own.Req.Header.Set("Authorization", "x")
-		assert.NotZero(t, (&Request{Req: own.Req, Registry: own.Registry, Rule: new(rules.Resolved)}).scopeKey(), "credentials")
-		own.latest = 7
-		assert.EqualValues(t, 7, own.sendAtLatest())
-		own.latest = 0
-		assert.Zero(t, own.sendAtLatest())
-		timed := s.request(t, time.Second)
-		assert.Equal(t, s.registry.Now().Add(time.Second), timed.sendAtLatest())
-		timed.latest = s.registry.Now().Add(time.Minute)
-		assert.Equal(t, s.registry.Now().Add(time.Second), timed.sendAtLatest(), "the deadline is sooner")
-
-		s.sent = nil
-		went := false
-		go func() { went = new(Permit).Acquire(own, 0) == nil }()
-		synctest.Wait()
-		require.Len(t, s.sent, 1, "messages")
-		assert.Equal(t, []any{fleetmsg.AskTokens, "cost", 0.25, 1.0, 1.0}, []any{s.sent[0].Kind, s.sent[0].Unit, s.sent[0].PerSecond, s.sent[0].Burst, s.sent[0].Amount})
-		for _, unit := range []string{"", "cost"} {
-			assert.False(t, went)
-			s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Unit: unit, Wait: time.Minute})
-			synctest.Wait()
-		}
-		assert.True(t, went, "with tokens of its own unit")
-		assert.Len(t, s.sent, 1, "messages")
-	})
-}
-
-func change(k news.Condition, over bool, status int) string {
-	return fmt.Sprint(k, over, status, " false")
-}
-
 // removed plays that an Update removes the rate for which requests wait. All of them go when the next request begins.
 func removed(t *testing.T, s *site) {
-	s.registry.Fleet = nil
-	rule := s.request(t, 0).Rule.Policy
+	s.Registry.Fleet = nil
+	rule := s.Request(t, 0).Rule.Policy
 	began := time.Now()
 	var all sync.WaitGroup
 	for range 3 {
-		r, p := s.request(t, 0), new(Permit)
+		r, p := s.Request(t, 0), new(Permit)
 		all.Go(func() {
-			assert.Nil(t, p.Acquire(r, 0))
-			p.Cancel(r)
+			assert.Nil(t, acquire(p, r))
+			p.Cancel()
 		})
 	}
 	time.Sleep(time.Second)
 	rule.RateLimit = policy.RateLimit{}
-	s.update(t, rule)
-	r, p := s.request(t, 0), new(Permit)
-	assert.Nil(t, p.Acquire(r, 0))
-	p.Cancel(r)
+	s.Update(t, rule)
+	r, p := s.Request(t, 0), new(Permit)
+	assert.Nil(t, acquire(p, r))
+	p.Cancel()
 	all.Wait()
 	assert.Equal(t, time.Second, time.Since(began))
 }
@@ -509,7 +309,7 @@ func TestTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, rule)
-				s.join()
+				s.Join()
 				play(t, s)
 			})
 		})
@@ -517,7 +317,7 @@ func TestTold(t *testing.T) {
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 1", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
-		assert.Empty(t, s.told, "the window is over")
+		assert.Empty(t, s.Told, "the window is over")
 		left := func(n []int) {
 			s.ends(t, 200, classify.Final, "Ratelimit: "+quota(n[0], 100)+", "+quota(n[1], 10), `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
 		}
@@ -527,12 +327,12 @@ func TestTold(t *testing.T) {
 			room    int
 			lasts   bool
 		}{{[]int{51, 10}, 0, 0, false}, {[]int{50, 10}, 50, 0, false}, {[]int{15, 1}, 15, 1, true}, {[]int{5, 1}, 5, 5, true}, {[]int{90, 9}, 0, 0, false}} {
-			s.sent = nil
+			s.Sent = nil
 			left(row.left)
-			c, lasts := s.request(t, 0).State.Machines().News().Lasts(news.Key{Condition: news.LowQuota})
+			c, lasts := s.Request(t, 0).State.Machines().News().Lasts(news.Key{Condition: news.LowQuota})
 			assert.Equal(t, []any{row.lasts, row.room}, []any{lasts, c.Room}, row)
 			var amounts []float64
-			for _, m := range s.sent {
+			for _, m := range s.Sent {
 				if m.Kind == fleetmsg.Quota && m.Limit == 100 {
 					assert.Equal(t, 30*time.Second, m.Wait)
 					amounts = append(amounts, m.Amount)
@@ -544,17 +344,17 @@ func TestTold(t *testing.T) {
 				assert.Empty(t, amounts, row)
 			}
 		}
-		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told)
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told)
 		more := func(p *Permit, header ...string) bool {
-			return p.HasMore(s.request(t, 0), &attempt.Outcome{Resp: answer(200, header...)})
+			return p.HasMore(s.Request(t, 0), &attempt.Outcome{Resp: answer(200, header...)})
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
 		left([]int{5, 1})
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 90", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
-		assert.Len(t, s.told, 3, "the window is over")
-		s.update(t, policy.Rule{})
+		assert.Len(t, s.Told, 3, "the window is over")
+		s.Update(t, policy.Rule{})
 		s.ends(t, 200, classify.Final)
-		assert.Equal(t, []string{change(news.LowQuota, false, 200), change(news.LowQuota, true, 0)}, s.told[2:], "an Update turned the pacing off")
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told[2:], "an Update turned the pacing off")
 	})
 	in(t, "wait in the body", policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {
 		if o.Response.Body == http.NoBody {
@@ -562,64 +362,64 @@ func TestTold(t *testing.T) {
 		}
 		return 8 * time.Second, true
 	}}, func(t *testing.T, s *site) {
-		r, p, o := s.request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
-		o.Resp.Body, o.DoneAt = io.NopCloser(strings.NewReader("8 s")), s.registry.Now()
+		r, p, o := s.Request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
+		o.Resp.Body, o.DoneAt = io.NopCloser(strings.NewReader("8 s")), s.Registry.Now()
 		end := o.DoneAt.Add(8 * time.Second)
 		time.Sleep(time.Second)
 		p.Headers(r, &o)
-		assert.Equal(t, end.Add(-3*time.Second), s.last.Until)
+		assert.Equal(t, end.Add(-3*time.Second), s.Last.Until)
 		time.Sleep(time.Second)
 		p.Headers(r, &o) // again
-		p.Done(r, &o)
-		assert.Equal(t, end, r.State.Machines().Throttle.Named(s.registry.Now(), r.scopeKey()), "since the headers")
-		go new(Permit).Acquire(r, 0)
+		_, u := s.Done(r, p, &o)
+		assert.Equal(t, p.heard.u, u, "the jitter of the hold")
+		assert.Equal(t, end, r.State.Machines().Limits().Throttle.Named(s.Registry.Now(), r.Scope()), "since the headers")
+		go acquire(new(Permit), r)
 		synctest.Wait()
-		assert.Equal(t, 1, conditions{r}.present(news.Change{Key: s.last.Key}).Waiting, "requests that wait")
 	})
 	in(t, "hold", holding, func(t *testing.T, s *site) {
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
-		assert.Equal(t, s.registry.Now().Add(4*time.Second), s.last.Until, "without jitter")
-		assert.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: "http://h.test"}, {Kind: fleetmsg.Hold, Host: "http://h.test", Status: 503, Wait: 4 * time.Second}}, s.sent)
+		assert.Equal(t, s.Registry.Now().Add(4*time.Second), s.Last.Until, "without jitter")
+		assert.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: exchangetest.Name}, {Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 503, Wait: 4 * time.Second}}, s.Sent)
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 8")
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		s.ends(t, 200, classify.Final)
-		assert.Len(t, s.told, 1, "it is held still")
+		assert.Len(t, s.Told, 1, "it is held still")
 	})
 	in(t, "ramp", holding, func(t *testing.T, s *site) {
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
 		var went atomic.Int32
 		for range 5 {
-			go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
+			go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
 		}
-		r := s.request(t, 0)
-		time.Sleep(r.State.Machines().Throttle.Held(s.registry.Now(), 0).Sub(s.registry.Now()))
+		r := s.Request(t, 0)
+		time.Sleep(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), 0).Sub(s.Registry.Now()))
 		for _, row := range []struct {
 			o    attempt.Outcome
 			want int32
 		}{{attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Ambiguous}, 1}, {attempt.Outcome{Err: syscall.ECONNRESET}, 1},
 			{attempt.Outcome{Resp: answer(500), Class: classify.Ambiguous}, 1}, {attempt.Outcome{Resp: answer(404), Class: classify.Final}, 3}} {
-			row.o.SentAt = s.registry.Now()
+			row.o.SentAt = s.Registry.Now()
 			synctest.Wait()
-			new(Permit).Done(r, &row.o)
+			s.Done(r, new(Permit), &row.o)
 			synctest.Wait()
 			assert.Equal(t, row.want, went.Load(), "requests that went after %d %v", row.o.Status(), row.o.Err)
 		}
 	})
 	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
-		s.request(t, 0)
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
-		assert.Empty(t, s.told)
-		assert.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
-		assert.Equal(t, fmt.Sprint(news.Held, " false 429 true"), s.told[0], "by the next request")
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 500, Scope: 2})
-		new(Permit).review(s.request(t, 0), nil)
-		assert.NotContains(t, fmt.Sprint(s.told), "500", "it holds nothing")
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: 4 * time.Second})
-		s.update(t, policy.Rule{})
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Scope: 1, Wait: 4 * time.Second})
-		r := s.request(t, 0)
-		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "an Update turned holds off")
+		s.Request(t, 0)
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
+		assert.Empty(t, s.Told)
+		assert.Nil(t, acquire(new(Permit), s.Request(t, 0)))
+		assert.Equal(t, change(news.Held, false, 429, true), s.Told[0], "by the next request")
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 500, Scope: 2})
+		s.Request(t, 0).Review()
+		assert.NotContains(t, fmt.Sprint(s.Told), "500", "it holds nothing")
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
+		s.Update(t, policy.Rule{})
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Scope: 1, Wait: 4 * time.Second})
+		r := s.Request(t, 0)
+		assert.True(t, new(Permit).TryAcquire(r, s.Registry.Now()), "an Update turned holds off")
 	})
 	for name, row := range map[string]struct {
 		rule policy.Rule
@@ -629,11 +429,11 @@ func TestTold(t *testing.T) {
 		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "limiter": {limited, news.Crowded, 1},
 	} {
 		in(t, name, row.rule, func(t *testing.T, s *site) {
-			s.registry.Fleet = nil
+			s.Registry.Fleet = nil
 			for i := range 3 {
 				go func() {
 					f, p := new(attempt.Attempt), new(Permit)
-					assert.Nil(t, p.Acquire(s.request(t, 0), 0))
+					assert.Nil(t, acquire(p, s.Request(t, 0)))
 					p.Start(f)
 					time.AfterFunc(2*time.Second, f.Slot.Release)
 				}()
@@ -642,125 +442,113 @@ func TestTold(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			assert.Equal(t, []string{change(row.of, false, 0)}, s.told)
-			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.last.Waiting, s.last.Room, s.last.Until})
+			assert.Equal(t, []string{change(row.of, false, 0, false)}, s.Told)
+			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
 			time.Sleep(10*time.Second + 996*time.Millisecond) // the last has gone 9.999 s ago
-			s.update(t, limited.Or(row.rule))                 // the limiter may be new
+			s.Update(t, limited.Or(row.rule))                 // the limiter may be new
 			for n := range 2 {
-				new(Permit).review(s.request(t, 0), nil)
-				assert.Len(t, s.told, 1+n, "attempts told")
+				s.Request(t, 0).Review()
+				assert.Len(t, s.Told, 1+n, "attempts told")
 				time.Sleep(time.Millisecond)
 			}
-			assert.Equal(t, []any{change(row.of, true, 0), instant.Instant(0)}, []any{s.told[1], s.last.Until})
+			assert.Equal(t, []any{change(row.of, true, 0, false), instant.Instant(0)}, []any{s.Told[1], s.Last.Until})
 		})
 	}
 	in(t, "slot", limited, func(t *testing.T, s *site) {
-		r, p, f := s.request(t, 0), new(Permit), new(attempt.Attempt)
-		require.Nil(t, p.Acquire(r, 0))
+		r, p, f := s.Request(t, 0), new(Permit), new(attempt.Attempt)
+		require.Nil(t, acquire(p, r))
 		p.Start(f)
 		p.Landed(f)
 		assert.True(t, p.HasMore(r, &attempt.Outcome{Resp: answer(200)}))
 		o := attempt.Outcome{Kind: attempt.First, Resp: answer(503), Class: classify.Ambiguous}
-		p.Done(r, &o)
-		assert.True(t, p.TryAcquire(r, s.registry.Now()), "Done frees the slot")
-		(&Permit{refused: &p.slot}).Cancel(r)
-		assert.True(t, new(Permit).TryAcquire(r, s.registry.Now()), "so does Cancel")
+		s.Done(r, p, &o)
+		assert.True(t, p.TryAcquire(r, s.Registry.Now()), "Done frees the slot")
+		(&Permit{refused: &p.slot}).Cancel()
+		assert.True(t, new(Permit).TryAcquire(r, s.Registry.Now()), "so does Cancel")
 	})
 	in(t, "a share of a quota, and then a slot", paced.Or(limited), func(t *testing.T, s *site) {
-		r, p, start := s.request(t, 0), new(Permit), time.Now()
-		require.Nil(t, p.Acquire(r, 0))
+		r, p, start := s.Request(t, 0), new(Permit), time.Now()
+		require.Nil(t, acquire(p, r))
 		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=3;t=40`, `Ratelimit-Policy: "d";q=100;w=60`) // one in 10 s
-		time.AfterFunc(4*time.Second, func() { p.Cancel(r) })
-		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		time.AfterFunc(4*time.Second, func() { p.Cancel() })
+		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
 		assert.Equal(t, 4*time.Second, time.Since(start), "it takes one share")
 	})
 	in(t, "little time", limited, func(t *testing.T, s *site) {
 		for range 2 {
 			p := new(Permit)
-			require.Nil(t, p.Acquire(s.request(t, 1005*time.Millisecond), 0), "however long a response takes")
+			require.Nil(t, acquire(p, s.Request(t, 1005*time.Millisecond)), "however long a response takes")
 			time.AfterFunc(time.Second, p.slot.Release)
 		}
 	})
 	in(t, "a token that comes soon", rated, func(t *testing.T, s *site) {
-		s.registry.Fleet = nil
+		s.Registry.Fleet = nil
 		for _, deadline := range []time.Duration{0, 0, 2 * time.Millisecond} {
-			p := new(Permit)
-			no := p.Acquire(s.request(t, deadline), 0)
+			var waited attempt.Queued
+			no := new(Permit).Acquire(s.Request(t, deadline), &waited, 0)
 			assert.Equal(t, deadline > 0, no != nil)
 			if no != nil {
-				assert.Equal(t, []any{WhyLate, LimitRate}, []any{no.Why, no.Limit})
+				assert.Equal(t, []any{exchange.WhyLate, LimitRate}, []any{no.Why, no.Limit})
 			} else {
-				assert.Less(t, p.Queued.Rate, 6*time.Millisecond)
+				assert.Less(t, waited.Rate, 6*time.Millisecond)
 			}
 			time.Sleep(3995 * time.Millisecond)
 		}
 	})
 	in(t, "a new rate", limited.Or(rated), func(t *testing.T, s *site) {
-		s.registry.Fleet = nil
+		s.Registry.Fleet = nil
 		p, start := new(Permit), time.Now()
-		require.Nil(t, p.Acquire(s.request(t, 0), 0))
-		p.Cancel(s.request(t, 0))
-		r, went := s.request(t, 0), make(chan *Rejection)
-		go func() { went <- p.Acquire(r, 0) }()
+		require.Nil(t, acquire(p, s.Request(t, 0)))
+		p.Cancel()
+		r, went := s.Request(t, 0), make(chan *exchange.Rejection)
+		go func() { went <- acquire(p, r) }()
 		time.Sleep(time.Second)
-		s.update(t, limited.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
-		s.request(t, 0)
+		s.Update(t, limited.Or(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 100}}))
+		s.Request(t, 0)
 		assert.Nil(t, <-went)
-		p.Cancel(r)
-		next := new(Permit)
-		assert.Nil(t, next.Acquire(s.request(t, 0), 0))
-		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, next.Queued)
+		p.Cancel()
+		var waited attempt.Queued
+		assert.Nil(t, new(Permit).Acquire(s.Request(t, 0), &waited, 0))
+		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, waited)
 		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
 	})
 	in(t, "tokens at the limiter", limited.Or(rated), func(t *testing.T, s *site) {
 		var went atomic.Int32
-		go func() { new(Permit).Acquire(s.request(t, 0), 0); went.Add(1) }()
+		go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
 		time.Sleep(time.Millisecond)
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Wait: 50 * time.Millisecond})
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: exchangetest.Name, Wait: 50 * time.Millisecond})
 		time.Sleep(64 * time.Millisecond)
 		synctest.Wait()
 		assert.Zero(t, went.Load(), "permits")
-		assert.Equal(t, []any{3, fleetmsg.AskTokens}, []any{len(s.sent), s.sent[2].Kind}, "it asks again, although it waits in the queue of the limiter")
-		s.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: "http://h.test", Amount: 1, Wait: time.Minute})
+		assert.Equal(t, []any{3, fleetmsg.AskTokens}, []any{len(s.Sent), s.Sent[2].Kind}, "it asks again, although it waits in the queue of the limiter")
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: exchangetest.Name, Amount: 1, Wait: time.Minute})
 		synctest.Wait()
 		assert.EqualValues(t, 1, went.Load(), "permits")
 	})
+	in(t, "tokens of another unit", policy.Rule{Cost: func(*http.Request) int { return 0 }}.Or(rated), func(t *testing.T, s *site) {
+		r, went := s.Request(t, 0), false
+		s.Sent = nil
+		go func() { went = acquire(new(Permit), r) == nil }()
+		synctest.Wait()
+		require.Len(t, s.Sent, 1, "messages")
+		assert.Equal(t, fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: exchangetest.Name, Unit: "cost", PerSecond: 0.25, Burst: 1, Amount: 1}, s.Sent[0])
+		for _, unit := range []string{"", "cost"} {
+			assert.False(t, went)
+			s.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: exchangetest.Name, Amount: 1, Unit: unit, Wait: time.Minute})
+			synctest.Wait()
+		}
+		assert.True(t, went, "with tokens of its own unit")
+		assert.Len(t, s.Sent, 1, "messages")
+	})
 	in(t, "tokens that a refused request needs", rated, func(t *testing.T, s *site) {
-		require.Nil(t, new(Permit).Acquire(s.request(t, 0), 0))
+		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
 		for range 2 {
 			time.Sleep(300 * time.Millisecond)
-			assert.NotNil(t, new(Permit).Acquire(s.request(t, time.Second), 0))
+			assert.NotNil(t, acquire(new(Permit), s.Request(t, time.Second)))
 		}
-		last := s.sent[len(s.sent)-1]
+		last := s.Sent[len(s.Sent)-1]
 		assert.Equal(t, []any{fleetmsg.AskTokens, 1.0}, []any{last.Kind, last.Amount})
-	})
-	in(t, "a wait below zero", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return -time.Second, true }}, func(t *testing.T, s *site) {
-		assert.Zero(t, s.ends(t, 503, classify.Ambiguous))
 	})
 	in(t, "a rate that is removed", limited.Or(rated), removed)
 	in(t, "a rate that is removed, without a limiter", rated, removed)
-	in(t, "log", policy.Rule{}, func(t *testing.T, s *site) {
-		s.request(t, 0)
-		m := s.request(t, 0).State.Machines()
-		for range 7 {
-			m.News().TakeLine(s.registry.Now(), news.Change{})
-		}
-		for range 10 {
-			time.Sleep(200 * time.Millisecond)
-			synctest.Wait()
-			s.ends(t, 500, classify.Ambiguous)
-		}
-		assert.Empty(t, s.state)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		s.ends(t, 500, classify.Ambiguous)
-		require.Len(t, s.state, 1, "conditions that last")
-		assert.EqualValues(t, news.Down, s.state[0].Condition)
-	})
-	in(t, "rest of the news", policy.Rule{}, func(t *testing.T, s *site) {
-		n, told := s.request(t, 0).State.Machines().News(), false
-		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
-		new(Permit).review(s.request(t, 0), nil)
-		assert.True(t, told, "by the next request")
-	})
 }

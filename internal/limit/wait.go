@@ -1,4 +1,4 @@
-// How a request waits for its turn at one limit of a host.
+// How an attempt waits for its turn at one limit of a host.
 
 package limit
 
@@ -6,31 +6,37 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// enter asks a limit. At the limiter a request with a rate asks for a token as well, and takes both at once.
-func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.Waiter) (a queue.Answer) {
-	m, settings, newest := r.State.Machines(), &r.Rule.Settings, r.State.Resolved.Load()
-	rated := r.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
-	switch limit {
+// atLimit is the request of a permit at one limit.
+type atLimit struct {
+	p *Permit
+	*exchange.Request
+	limit string
+	waits bool // for its turn, if that is not now
+}
+
+// Enter asks the limit. At the limiter a request with a rate asks for a token as well, and takes both at once.
+func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
+	p, m, l, settings, newest := q.p, q.State.Machines(), limitsOf(q.Request), &q.Rule.Settings, q.State.Resolved.Load()
+	rated := q.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
+	switch q.limit {
 	case LimitThrottle:
-		p.refusals = m.Throttle.Refusals()
-		a = m.Throttle.Enter(now, r.scopeKey(), w)
+		p.refusals = l.Throttle.Refusals()
+		a = l.Throttle.Enter(now, q.Scope(), w)
 	case limitFleet:
-		a = m.Fleet.Enter(now, r.scopeKey(), w)
-	case LimitLine:
-		conf := r.lineConfig()
-		a = m.Line.Enter(now, p.place, w, &conf)
+		a = m.Fleet.Enter(now, q.Scope(), w)
 	case LimitPacing:
-		a = m.Pacing().Enter(now, r.scopeKey(), w, settings.Pacing)
+		a = l.Pacing().Enter(now, q.Scope(), w, settings.Pacing)
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	case LimitRate:
 		if rated {
-			a = m.Rate(settings.Rate).Enter(now, w)
+			a = l.Rate(settings.Rate).Enter(now, w)
 		}
 	case LimitConcurrency:
 		conf := settings.Concurrency
@@ -38,196 +44,111 @@ func (p *Permit) enter(r *Request, limit string, now instant.Instant, w *queue.W
 			conf = newest.Settings.Concurrency
 		}
 		if rated {
-			conf.Rate = m.Rate(settings.Rate)
+			conf.Rate = l.Rate(settings.Rate)
 		}
 		a = p.slot.Limiter.Enter(now, &p.slot.At, w, conf)
+	}
+	if q.waits && m.Fleet != nil && q.Rule.RateLimit {
+		m.Fleet.Ask(now, q.SendAtLatest(p.latest), a.Verb == queue.Wait && w == nil && (a.NoToken || !q.Rule.Concurrency))
 	}
 	return a
 }
 
-// leave takes a waiter out of the queue of a limit.
-func (p *Permit) leave(r *Request, limit string, w *queue.Waiter) {
-	m := r.State.Machines()
-	switch limit {
+// Leave takes a waiter out of the queue of the limit.
+func (q *atLimit) Leave(w *queue.Waiter) {
+	switch m, l := q.State.Machines(), limitsOf(q.Request); q.limit {
 	case LimitThrottle:
-		m.Throttle.Leave(w)
+		l.Throttle.Leave(w)
 	case limitFleet:
-		m.Fleet.Leave(r.scopeKey(), w)
-	case LimitLine:
-		m.Line.Leave(p.place, w)
+		m.Fleet.Leave(q.Scope(), w)
 	case LimitPacing:
-		m.Pacing().Leave(r.scopeKey(), w)
+		l.Pacing().Leave(q.Scope(), w)
 	case LimitRate:
-		m.Rate(r.Rule.Settings.Rate).Leave(w)
+		l.Rate(q.Rule.Settings.Rate).Leave(w)
 	case LimitConcurrency:
-		p.slot.Limiter.Leave(w)
+		q.p.slot.Limiter.Leave(w)
 	}
 }
 
-// earlyWaiter returns the waiter that a limit has to see at its first question, or nil if a request
+// NewWaiter returns a waiter for the request at the limit.
+func (q *atLimit) NewWaiter() *queue.Waiter {
+	w := queue.NewWaiter()
+	w.By, w.From, w.Cost = q.SendAtLatest(q.p.latest), q.p.since, q.cost()
+	w.Until = instant.After(q.Registry.Now(), q.Rule.Settings.Throttle.Longest()-q.Held)
+	return w
+}
+
+// Rejects reports whether the rule says that the request fails instead of waiting. It may always wait for the rate.
+func (q *atLimit) Rejects(a *queue.Answer) bool {
+	return q.limit == LimitConcurrency && q.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
+}
+
+// earlyWaiter returns the waiter that the limit has to see at its first question, or nil if a request
 // that need not wait needs none. A hold sees each waiter from the first question on.
-func (p *Permit) earlyWaiter(r *Request, limit string) *queue.Waiter {
-	if limit == LimitThrottle || limit == limitFleet || r.cost(limit) > 1 {
-		return p.newWaiter(r, limit)
+func (q *atLimit) earlyWaiter() *queue.Waiter {
+	if q.limit == LimitThrottle || q.limit == limitFleet || q.cost() > 1 {
+		return q.NewWaiter()
 	}
 	return nil
 }
 
-// cost returns the cost of the request for a limit. A rate takes a full bucket at most.
-func (r *Request) cost(limit string) int {
+// cost returns the cost of the request for the limit. A rate takes a full bucket at most.
+func (q *atLimit) cost() int {
 	switch {
-	case limit == LimitPacing, limit == limitFleet:
-		return r.askCost()
-	case r.Rule.RateLimit:
-		return min(r.askCost(), r.Rule.Settings.Rate.Bucket())
+	case q.limit == LimitPacing, q.limit == limitFleet:
+		return q.Cost()
+	case q.Rule.RateLimit:
+		return min(q.Cost(), q.Rule.Settings.Rate.Bucket())
 	}
 	return 1
 }
 
-// ask asks a limit for an attempt that does not wait, and reports whether it may go.
-func (p *Permit) ask(r *Request, limit string, now instant.Instant) bool {
-	w := p.earlyWaiter(r, limit)
-	a := p.enter(r, limit, now, w)
-	if w != nil {
-		p.leave(r, limit, w)
-	}
-	return a.Verb == queue.Go
-}
-
-// rateTime returns for how long in all the queue of a limit has waited for the rate, if that is not
+// rateTime returns for how long in all the queue of the limit has waited for the rate, if that is not
 // the limit itself.
-func (r *Request) rateTime(limit string, now instant.Instant) time.Duration {
-	if limit == LimitConcurrency {
-		return r.State.Machines().Concurrency().RateTime(now)
+func (q *atLimit) rateTime(now instant.Instant) time.Duration {
+	if q.limit == LimitConcurrency {
+		return q.p.slot.Limiter.RateTime(now)
 	}
 	return 0
 }
 
-// wait waits in the queue of a limit until the request may go, and returns the answer that lets
-// it go. A refused request leaves the queue before anybody is told. It also leaves if
-// the caller's context or a Trace panics, because a waiter that nobody drives would
-// stop the requests behind it.
-//
-// The time of the wait is added to sum, apart from the part that is due to the rate.
-func (p *Permit) wait(r *Request, limit string, sum *time.Duration) (a queue.Answer, waited bool, no *Rejection) {
-	w := p.earlyWaiter(r, limit) // for most requests a waiter is only made if they have to wait
-	var since instant.Instant
-	var rated time.Duration
-	defer func() {
-		if waited {
-			now := r.Registry.Now()
-			rated = r.rateTime(limit, now) - rated
-			p.Queued.Rate += rated
-			*sum += now.Sub(since) - rated
-			if sum == &p.Queued.Throttle {
-				r.held += now.Sub(since)
-			}
-		}
-		if w != nil {
-			p.leave(r, limit, w)
-		}
-		no.name(limit, &a)
-	}()
-	now := p.since
-	if p.Queued != (attempt.Queued{}) { // it has waited since then
-		now = r.Registry.Now()
+// ask asks a limit for an attempt that does not wait, and reports whether it may go.
+func (p *Permit) ask(r *exchange.Request, limit string, now instant.Instant) bool {
+	q := &atLimit{p, r, limit, false}
+	w := q.earlyWaiter()
+	a := q.Enter(now, w)
+	if w != nil {
+		q.Leave(w)
 	}
-	for ; ; now = r.Registry.Now() {
-		a = p.enter(r, limit, now, w)
-		if f := r.State.Machines().Fleet; f != nil && r.Rule.RateLimit {
-			f.Ask(now, r.sendAtLatest(), a.Verb == queue.Wait && w == nil && (a.NoToken || !r.Rule.Concurrency))
-		}
-		switch {
-		case a.Verb == queue.Go:
-			return a, waited, nil
-		case r.mayNotWait(limit, &a):
-			return a, waited, &Rejection{Why: WhyFull, Until: r.Registry.TimeOf(a.Until)}
-		}
-		if limit == LimitLine {
-			a.Until = 0 // a probe is no turn
-		}
-		if no := r.tooLate(r.Registry.TimeOf(now), r.Registry.TimeOf(a.Until)); no != nil {
-			if a.Open > 0 {
-				no.Until = r.Registry.TimeOf(a.Open) // spreads the requests that come back then
-			}
-			return a, waited, no
-		}
-		if !waited {
-			waited, since, rated = true, now, r.rateTime(limit, now)
-		}
-		if w == nil {
-			w = p.newWaiter(r, limit)
-			continue // asks again, and takes its place in the queue
-		}
-		if err := r.Sleep(min(a.Ask.Sub(now), r.patience()), w.Ready); err != nil {
-			return a, waited, &Rejection{Err: err}
-		}
-	}
+	return a.Verb == queue.Go
 }
 
-// name notes the limit at which a request was refused, if it was. At the limiter it may have waited for the rate.
-func (no *Rejection) name(limit string, a *queue.Answer) {
+// wait waits in the queue of a limit until the request may go. The time of the wait is added to sum, apart from the
+// part that is due to the rate.
+func (p *Permit) wait(r *exchange.Request, limit string, sum *time.Duration) (a queue.Answer, waited bool, no *exchange.Rejection) {
+	q, now := &p.at, p.since
+	*q = atLimit{p, r, limit, true}
+	if *p.queued != (attempt.Queued{}) { // it has waited since then
+		now = r.Registry.Now()
+	}
+	rated := q.rateTime(now)
+	if a, waited, no = r.Wait(q, q.earlyWaiter(), now, p.latest); waited {
+		over := r.Registry.Now()
+		rated = q.rateTime(over) - rated
+		p.queued.Rate += rated
+		*sum += over.Sub(now) - rated
+		if sum == &p.queued.Throttle {
+			r.Held += over.Sub(now)
+		}
+	}
 	switch {
 	case no == nil:
-	case limit == LimitConcurrency && a.NoToken && no.Why != WhyFull:
+	case limit == LimitConcurrency && a.NoToken && no.Why != exchange.WhyFull: // it may have waited for the rate there
 		no.Limit = LimitRate
 	case limit == limitFleet:
 		no.Limit = LimitThrottle
 	default:
 		no.Limit = limit
 	}
-}
-
-// mayNotWait reports whether the rule says that the request fails instead of waiting. It may always wait for the rate.
-func (r *Request) mayNotWait(limit string, a *queue.Answer) bool {
-	switch limit {
-	case LimitConcurrency:
-		return r.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
-	case LimitLine:
-		return a.Down && r.State.Resolved.Load().FailsFast() // an Update may have turned it on
-	}
-	return false
-}
-
-// newWaiter returns a waiter for the request at a limit.
-func (p *Permit) newWaiter(r *Request, limit string) *queue.Waiter {
-	w := queue.NewWaiter()
-	w.By, w.From, w.Cost = r.sendAtLatest(), p.since, r.cost(limit)
-	w.Until = instant.After(r.Registry.Now(), r.Rule.Settings.Throttle.Longest()-r.held)
-	return w
-}
-
-// sendAtLatest returns when the request has to go at the latest, in the time of the host's
-// machines. It is zero if nothing bounds it.
-func (r *Request) sendAtLatest() (at instant.Instant) {
-	if until, ok := r.Ctx.Deadline(); ok {
-		at = r.Registry.InstantOf(until)
-	}
-	if r.latest != 0 && (at == 0 || r.latest < at) {
-		at = r.latest
-	}
-	return at
-}
-
-// patience returns how long the request may wait for its turn.
-func (r *Request) patience() time.Duration {
-	if r.latest == 0 {
-		return instant.Forever
-	}
-	return r.latest.Sub(r.Registry.Now()) + 1
-}
-
-// tooLate refuses a request whose turn comes after the caller's deadline, and a
-// retry whose turn comes later than the rule allows. A zero turn means now.
-func (r *Request) tooLate(now, turn time.Time) *Rejection {
-	if until, ok := r.Ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return &Rejection{Why: WhyLate, Until: turn}
-	}
-	if turn.Before(now) {
-		turn = now
-	}
-	if r.latest != 0 && r.Registry.InstantOf(turn) > r.latest {
-		return &Rejection{Why: WhyOverdue, Until: turn}
-	}
-	return nil
+	return a, waited, no
 }

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/internal/auth"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
 // Terms say what the rule and the caller allow.
@@ -121,7 +121,7 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 		p.validator = tag // a strong one; the grammar (RFC 9110 §8.8.3) allows an empty tag, but that identifies nothing
 	}
 	bears := req.Header["Authorization"] != nil || req.Header["Signature-Input"] != nil || req.URL != nil && req.URL.RawQuery != ""
-	ranged := p.validator != "" && accepts != "none" && !(bears && scope.SignsRange(req))
+	ranged := p.validator != "" && accepts != "none" && !(bears && auth.SignsRange(req))
 	if !ranged || p.end == unknown { // or else it is a file, whatever its type
 		for _, t := range streamTypes { // a second request would bring other events
 			if end := len(t) - 1; len(media) > end && media[end]|0x20 == t[end] && strings.EqualFold(media[:end], t[:end]) {

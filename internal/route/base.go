@@ -22,8 +22,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -97,7 +97,7 @@ func tellRefusal(_ context.Context, _ *url.URL, req *http.Request, resp *http.Re
 	if v := classify.Default(classify.Outcome{Request: req, Response: resp}); v == classify.Refused || v == classify.Ambiguous {
 		answer := *resp
 		answer.Body = http.NoBody // the connection is closed
-		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &limit.ProxyAnswer{Resp: &answer}}
+		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &exchange.ProxyAnswer{Resp: &answer}}
 	}
 	return nil // net/http returns its own error
 }

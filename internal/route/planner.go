@@ -18,10 +18,10 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 )
 
 // Current makes an attempt take the current pool of the host, and returns its base. If pools is nil,
@@ -39,7 +39,7 @@ func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper
 
 // NoteGood notes a good first response over the current pool. If nobody listens to the pools of the host yet, that
 // begins with the first response over HTTP/2 to a request whose time is bounded, because others may find silence.
-func NoteGood(r *limit.Request, o *attempt.Outcome) {
+func NoteGood(r *exchange.Request, o *attempt.Outcome) {
 	pools := r.State.PoolsMade()
 	if pools == nil {
 		if o.Resp.ProtoMajor < 2 || !isBounded(r) {
@@ -52,7 +52,7 @@ func NoteGood(r *limit.Request, o *attempt.Outcome) {
 }
 
 // isBounded reports whether a request may be given up because nothing comes.
-func isBounded(r *limit.Request) bool {
+func isBounded(r *exchange.Request) bool {
 	if r.Rule.Timed {
 		return true
 	}
@@ -84,7 +84,7 @@ func (p *Planner) MayLeave() bool {
 
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
 // context of its own.
-func (p *Planner) Next(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
+func (p *Planner) Next(r *exchange.Request, o *attempt.Outcome) http.RoundTripper {
 	pools, not := r.State.PoolsMade(), p.last
 	if !p.leaves {
 		not = nil
@@ -117,7 +117,7 @@ func (p *Planner) Next(r *limit.Request, o *attempt.Outcome) http.RoundTripper {
 
 // patience returns how long the next attempt waits for the first connection of a pool. This is at
 // most a quarter of its time, so that enough is left for the current pool.
-func (p *Planner) patience(r *limit.Request) time.Duration {
+func (p *Planner) patience(r *exchange.Request) time.Duration {
 	d := time.Second
 	if until, ok := r.Ctx.Deadline(); ok {
 		d = min(d, time.Until(until)/4)
@@ -136,7 +136,7 @@ func (p *Planner) patience(r *limit.Request) time.Duration {
 
 // Beside makes the next attempt one beside another. Over HTTP/1.1 it has another connection in any
 // case.
-func (p *Planner) Beside(r *limit.Request, first *attempt.Outcome) {
+func (p *Planner) Beside(r *exchange.Request, first *attempt.Outcome) {
 	if !isHTTP1(r) {
 		pools := r.State.Machines().Pools()
 		p.last, p.leaves = pools.Or(first.Pool), true
@@ -146,10 +146,10 @@ func (p *Planner) Beside(r *limit.Request, first *attempt.Outcome) {
 }
 
 // isHTTP1 reports whether the last response came over HTTP/1.x.
-func isHTTP1(r *limit.Request) bool { return r.State.Protocol.Load() == 1 }
+func isHTTP1(r *exchange.Request) bool { return r.State.Protocol.Load() == 1 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
-func (p *Planner) Note(r *limit.Request, o *attempt.Outcome) {
+func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 	p.leaves = false
 	good := o.Resp != nil && !o.Failed()
 	if o.Resp != nil {
@@ -213,7 +213,7 @@ func (p *Planner) Note(r *limit.Request, o *attempt.Outcome) {
 // leave closes the idle connections of a pool that the attempts of the host no longer take. The base is
 // shared, so it keeps its connections over HTTP/2, and those of other hosts that were asked lately. A server
 // of HTTP/1.x may have no worker for a new connection while it keeps the old ones.
-func (p *Planner) leave(r *limit.Request, left *pool.Pool) {
+func (p *Planner) leave(r *exchange.Request, left *pool.Pool) {
 	base := cmp.Or(left.Base(), p.Maker.first)
 	afterwards(func() {
 		if left.Number != 0 || isHTTP1(r) && !isShared(r) {
@@ -223,14 +223,14 @@ func (p *Planner) leave(r *limit.Request, left *pool.Pool) {
 }
 
 // isShared reports whether another host was asked lately, whose idle connections the base may have.
-func isShared(r *limit.Request) bool { return r.Registry.Hosts.UsedLately(r.State, idle) }
+func isShared(r *exchange.Request) bool { return r.Registry.Hosts.UsedLately(r.State, idle) }
 
 // refresh notes silence of a base that is the only pool. Its idle connections are closed before the
 // retry, once for a request, because then even a new connection is silent. Without a retry nobody
 // finds out whether they are dead. net/http itself closes a connection of HTTP/1.1, and the others may
 // be well. A host that has brought no good response yet may have no connection, and net/http would
 // give up those that it is making.
-func (p *Planner) refresh(r *limit.Request, o *attempt.Outcome, weight int32) {
+func (p *Planner) refresh(r *exchange.Request, o *attempt.Outcome, weight int32) {
 	if r.State.Protocol.Load() < 2 {
 		return
 	}
@@ -242,7 +242,7 @@ func (p *Planner) refresh(r *limit.Request, o *attempt.Outcome, weight int32) {
 	m := p.Maker
 	if m.Log != nil { // the host would need another pool
 		m.told.Do(func() {
-			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", limit.SafeName(r.State)))
+			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", exchange.SafeName(r.State)))
 		})
 	}
 	if m.closes && !isShared(r) {
@@ -253,7 +253,7 @@ func (p *Planner) refresh(r *limit.Request, o *attempt.Outcome, weight int32) {
 // Refresh closes the idle connections of the base before a retry, if they are to be. Over HTTP/2 the
 // stream of an attempt that was given up ends a moment later, and its connection is not idle
 // until then.
-func (p *Planner) Refresh(r *limit.Request) {
+func (p *Planner) Refresh(r *exchange.Request) {
 	if p.stale == 0 {
 		return
 	}
@@ -273,7 +273,7 @@ func (p *Planner) Refresh(r *limit.Request) {
 
 // weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
 // says that the next attempt takes another pool in any case.
-func weigh(r *limit.Request, o *attempt.Outcome) (weight int32, leaves bool) {
+func weigh(r *exchange.Request, o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
 	case o.Below, o.BodyBroke, o.Err != nil && errors.Is(r.Ctx.Err(), context.Canceled):
 		return 0, false // of this pool, or the caller left
@@ -302,7 +302,7 @@ func weigh(r *limit.Request, o *attempt.Outcome) (weight int32, leaves bool) {
 // weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
 // attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
 // unless another pool then brings the response.
-func weighSilence(r *limit.Request, o *attempt.Outcome) int32 {
+func weighSilence(r *exchange.Request, o *attempt.Outcome) int32 {
 	over := o.Pool
 	var heard instant.Instant
 	if pools := r.State.PoolsMade(); pools != nil {
@@ -327,7 +327,7 @@ func weighSilence(r *limit.Request, o *attempt.Outcome) int32 {
 // IsStuck reports whether there is no other connection for a retry, after a server wanted the request
 // over another. HTTP/1.1 may use another in the same pool, unlike HTTP/2. If two servers want that,
 // others will, too.
-func (p *Planner) IsStuck(r *limit.Request, o *attempt.Outcome) bool {
+func (p *Planner) IsStuck(r *exchange.Request, o *attempt.Outcome) bool {
 	twice := p.misled
 	if p.misled = true; p.leaves {
 		return twice || !r.State.PoolsMade().HasOther(r.Registry.Now(), p.last)

@@ -20,11 +20,11 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -51,7 +51,7 @@ type setting struct {
 // A plan is a Planner with its request.
 type plan struct {
 	*Planner
-	*limit.Request
+	*exchange.Request
 }
 
 func (p plan) Next(o *attempt.Outcome) http.RoundTripper { return p.Planner.Next(p.Request, o) }
@@ -80,12 +80,12 @@ func (s *setting) ends(o attempt.Outcome, v classify.Class, resp *http.Response,
 func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	t.Helper()
 	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
-	registry := &limit.Registry{Watched: true}
+	registry := &exchange.Registry{Watched: true}
 	registry.Prepare(func(*host.State[rules.Resolved]) {})
 	made, faults := rules.NewRuleset(rule, nil, new(rules.Owner))
 	require.Empty(t, faults)
 	req := getRequest(t, "http://h.test/")
-	r := &limit.Request{Observer: s, Registry: registry, Req: req, Ctx: t.Context()}
+	r := &exchange.Request{Observer: s, Registry: registry, Req: req, Ctx: t.Context()}
 	for range requests {
 		r.State = registry.Hosts.Acquire(req.URL)
 	}
@@ -522,7 +522,7 @@ func TestDefaultBase(t *testing.T) {
 	req := getRequest(t, "https://h.test/")
 	for code, refused := range map[int]bool{503: true, 407: false, 200: false} {
 		err := b.OnProxyConnectResponse(t.Context(), nil, req, response(code, 1))
-		proxy, ok := errors.AsType[*limit.ProxyAnswer](err)
+		proxy, ok := errors.AsType[*exchange.ProxyAnswer](err)
 		assert.Equal(t, refused, ok && proxy.Resp.Body == http.NoBody, code)
 	}
 	refusal, proxied := errors.New("Service Unavailable"), &http.Transport{Proxy: http.ProxyFromEnvironment}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -25,7 +25,7 @@ import (
 // for it. Others go over the current pool meanwhile, which may be well, unless that is dead as far as can
 // be seen.
 type Trial struct {
-	registry *limit.Registry
+	registry *exchange.Registry
 	base     http.RoundTripper // of the current pool
 	pools    *pool.Pools       // of the host
 	to, back *pool.Pool

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
-	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
@@ -69,7 +69,7 @@ func TestTrialWithoutConnection(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
 			tr := &Trial{
-				registry: new(limit.Registry), base: base, pools: &pools, to: over, back: pools.Current(),
+				registry: new(exchange.Registry), base: base, pools: &pools, to: over, back: pools.Current(),
 				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
 			}
 			tr.registry.Prepare(func(*host.State[rules.Resolved]) {})
@@ -145,7 +145,7 @@ func TestTrialsOfOnePool(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
-			registry := new(limit.Registry)
+			registry := new(exchange.Registry)
 			registry.Prepare(func(*host.State[rules.Resolved]) {})
 			base := tripper(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Minute)

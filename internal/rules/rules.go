@@ -51,14 +51,14 @@ type Resolved struct {
 	KeyInUse classify.Func // in its place if an earlier attempt may be in progress under a key that IdempotencyKey made
 	Settings settings
 
-	// The limits that the rule turns on. If it turns none on, a request only looks
-	// at the throttle.
+	// What the rule turns on.
 	RateLimit   bool
 	QuotaPacing bool
 	Concurrency bool
-	Hedge       bool
-	Breaker     bool // first attempts wait while the host is down
 	Limited     bool // any of them
+	Gated       bool // any of them, or shared waits, so that each attempt needs a permit
+	Breaker     bool // first attempts wait while the host is down
+	Hedge       bool
 	Loops       bool // its requests may need the loop before their first attempt has ended
 	Peeks       bool // its classifier or RetryAfter may wait for the body of a response
 	Timed       bool // attempts have a context of their own
@@ -268,7 +268,8 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Settings:    settingsOf(&rule),
 	}
 	r.Breaker = rule.CircuitBreaker.Enabled == policy.On
-	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency || r.Hedge
+	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency
+	r.Gated = r.Limited || rule.ShareRetryAfter == policy.On
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil
 	own := chain.WithoutDefault(rule.Classify)
 	r.Peeks = own != nil || !chain.SameCode(rule.RetryAfter, classify.RetryAfter)

@@ -58,7 +58,7 @@ type Place struct {
 //
 // The zero Line is ready. All methods are safe for concurrent use.
 type Line struct {
-	some atomic.Bool // a success changes something; it is read without the lock
+	some, told atomic.Bool // a success changes something, and something of the scopes of a 429; they are read without the lock
 
 	mu      sync.Mutex // guards everything below, every waiter in the queues, and every Place
 	budget  budget.Budget
@@ -178,6 +178,10 @@ func (l *Line) GiveBack(t budget.Token) {
 // Quiet reports whether a success changes nothing. It is a single atomic load.
 func (l *Line) Quiet() bool { return !l.some.Load() }
 
+// Told reports whether there was a 429 of late, so that a success counts in the scope of its credentials, too. It is a single
+// atomic load.
+func (l *Line) Told() bool { return l.told.Load() }
+
 // A Success is an attempt that a server has answered well.
 type Success struct {
 	Scopes [2]uint64 // in which it counts
@@ -225,6 +229,9 @@ func (l *Line) Failed(now instant.Instant, f Failure) {
 	if !f.Told && l.host.failed(now, f) {
 		wake[0] = l.host.first()
 	}
+	if f.Told {
+		l.told.Store(true)
+	}
 	if s := l.failing(f.Scope); s.failed(now, f) {
 		wake[1] = s.first()
 	}
@@ -265,6 +272,9 @@ func (l *Line) forget(key uint64, s *scope) {
 // note notes whether a success changes something. The lock is held.
 func (l *Line) note() {
 	l.some.Store(l.host.Down() || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
+	if len(l.scopes) == 0 {
+		l.told.Store(false)
+	}
 }
 
 // A State is a snapshot of a line.

@@ -256,11 +256,11 @@ func (n *News) Lasts(k Key) (c Change, ok bool) {
 }
 
 // LastsAnywhere reports whether a condition lasts, in whatever scope.
-func (n *News) LastsAnywhere(c Condition) bool {
+func (n *News) LastsAnywhere(c ...Condition) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for k := range n.lasting {
-		if k.Condition == c {
+		if slices.Contains(c, k.Condition) {
 			return true
 		}
 	}

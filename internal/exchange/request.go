@@ -1,6 +1,15 @@
-// A request as it goes to its host, and what all requests of a Transport stand on.
-
-package limit
+// Package exchange is a request and its host, as far as every call needs them: the rule, the wait that a server asks for, the line
+// of the host and its outage, and which conditions of the host are told. The limits that a rule turns on stand apart, in package
+// limit.
+//
+// The files:
+//
+//	request.go    a request, and what all requests of a Transport stand on
+//	queue.go      how a request waits in a queue, and why it may not
+//	line.go       its turn in the line of the host
+//	answer.go     the wait that an outcome asks for
+//	condition.go  what lasts at a host, and who is told
+package exchange
 
 import (
 	"context"
@@ -18,7 +27,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/scope"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A Registry has the hosts of a Transport, their rules, its clock and its fleet.
@@ -50,7 +58,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 	}
 	if r.RateLimit {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
-		s.Machines().Rate(r.Settings.Rate).Set(g.Now(), r.Settings.Rate)
+		s.Machines().Limits().Rate(r.Settings.Rate).Set(g.Now(), r.Settings.Rate)
 	}
 	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
 		s.Machines().WakeFirst()
@@ -61,7 +69,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 // A Request goes to a host under a rule. Once attempts go, only its price and its
 // plain request change. One goroutine uses it.
 type Request struct {
-	Observer Observer // of changes of the host; set once the limits begin
+	Observer Observer // of changes of the host; set once somebody may have to be told
 	Registry *Registry
 	Req      *http.Request   // the caller's, or a copy with the key that its rule makes
 	Ctx      context.Context // the caller's, or one that ends with Request.Cancel as well
@@ -69,11 +77,10 @@ type Request struct {
 	State    *host.State[rules.Resolved]
 	Rule     *rules.Resolved
 	Plain    *http.Request // the request without its Expect, after a 417; nil: its attempts go with it
-	Price    int32         // see askCost; 0: Cost was not asked yet
-	held     time.Duration // for how long holds have made all attempts wait
+	Price    int32         // see Cost; 0: the rule was not asked yet
+	Held     time.Duration // for how long the holds of others have made all attempts wait
 	scope    uint64        // the scope's key, once scoped
 	scoped   bool
-	latest   instant.Instant // no attempt starts later; 0: no bound
 }
 
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
@@ -91,9 +98,9 @@ func (r *Request) ObeyCancel() (stop func()) {
 	return stop
 }
 
-// askCost returns what the request costs. The rule is asked once per request. A reconnect of the
+// Cost returns what the request costs. The rule is asked once per request. A reconnect of the
 // body costs as much.
-func (r *Request) askCost() int {
+func (r *Request) Cost() int {
 	if r.Price == 0 {
 		r.Price = 1
 		if own := r.Rule.Policy.Cost; own != nil {
@@ -139,14 +146,9 @@ func (r *Request) HostName() string {
 	return k.Scheme + "://" + redact.Host(k.Host)
 }
 
-// mayBeHeld reports whether the throttle is on and may hold something.
-func (r *Request) mayBeHeld() bool {
-	return r.Rule.Policy.ShareRetryAfter == policy.On && !r.State.Quiet()
-}
-
-// scopeKey returns the key of the request's scope. It is computed once, and only
+// Scope returns the number of the request's scope, which is that of its credentials or of its ThrottleKey. It is computed once, and only
 // if something is held or known of the host.
-func (r *Request) scopeKey() uint64 {
+func (r *Request) Scope() uint64 {
 	if !r.scoped {
 		r.scoped = true
 		own := r.Rule.Policy.ThrottleKey
@@ -160,21 +162,4 @@ func (r *Request) scopeKey() uint64 {
 		}
 	}
 	return r.scope
-}
-
-// Forecast returns when the limits would let the next attempt go, as far as is known,
-// counted from now, and the limit that takes longest.
-func (r *Request) Forecast(now time.Time) (turn time.Duration, limit string) {
-	if r.Rule.RateLimit {
-		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.askCost()), LimitRate
-	}
-	if r.mayBeHeld() {
-		// The request's own wait keeps its own jitter although the hold has jitter as well.
-		at := r.Registry.Now()
-		named := min(r.State.Machines().Throttle.Named(at, r.scopeKey()).Sub(at), r.Rule.Settings.Throttle.Longest()-r.held)
-		if named > turn {
-			turn, limit = named, LimitThrottle
-		}
-	}
-	return turn, limit
 }

@@ -1,0 +1,184 @@
+// The turn of a request in the line of its host: its retry budget, its outages and its circuit breaker.
+
+package exchange
+
+import (
+	"cmp"
+	"hash/maphash"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/attempt"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// The limits that the line stands for, by the names that everybody has for them.
+const (
+	LimitLine    = "retry_budget"
+	LimitCircuit = "circuit_open" // the host is down
+)
+
+// A Turn is that of one attempt in the line of its host. The zero Turn is that of an attempt that has not asked the line.
+type Turn struct {
+	Queued attempt.Queued // before the attempt, here and at the limits
+	place  *line.Place    // in the line, or of an attempt that has left it; nil: none
+	token  budget.Token   // of a retry that has not gone yet
+}
+
+// Try asks the line of the host for an attempt that does not wait: a retry or hedge, or with a circuit breaker
+// a first attempt.
+func (t *Turn) Try(r *Request, place line.Place) bool {
+	conf, now := r.lineConfig(), r.Registry.Now()
+	a := r.State.Machines().Line.Enter(now, &place, nil, &conf)
+	if t.token = place.Token(); place.Leaves() {
+		left := place // so that a place costs no allocation if nobody has to hear of its end
+		t.place = &left
+	}
+	return a.Verb == queue.Go
+}
+
+// Await waits in the line of the host, until a time at the latest.
+func (t *Turn) Await(r *Request, place line.Place, latest instant.Instant) *Rejection {
+	since, sum, known := r.Registry.Now(), &t.Queued.Line, r.State.Machines().Line.State()
+	at := LimitLine
+	if known.Down && r.Rule.Breaker {
+		at = LimitCircuit
+	}
+	if t.place = &place; latest <= since {
+		return &Rejection{Why: WhyOverdue, Limit: at}
+	}
+	if known.Down || place.Failed < known.Ended {
+		sum = &t.Queued.Outage
+	}
+	a, waited, no := r.Wait(&inLine{r, &place, since, latest}, nil, since, latest)
+	if waited {
+		*sum += r.Registry.Now().Sub(since)
+	}
+	starved := t.Queued.Line > LongWait
+	switch {
+	case no == nil:
+		t.token = place.Token()
+	case no.Err != nil: // the end of the context is the reason
+	case a.Down && r.Rule.Breaker:
+		no.Limit = LimitCircuit
+	default:
+		no.Limit, starved = LimitLine, t.Queued.Line > 0
+	}
+	if starved {
+		r.BeginHeld(news.NoRetries, r.State.Machines().News().Failure(), t.Queued.Line)
+	}
+	return no
+}
+
+// inLine is a request in the line of its host.
+type inLine struct {
+	*Request
+	place         *line.Place
+	since, latest instant.Instant
+}
+
+func (q *inLine) Enter(now instant.Instant, w *queue.Waiter) queue.Answer {
+	conf := q.lineConfig()
+	return q.State.Machines().Line.Enter(now, q.place, w, &conf)
+}
+
+func (q *inLine) Leave(w *queue.Waiter) { q.State.Machines().Line.Leave(q.place, w) }
+
+func (q *inLine) NewWaiter() *queue.Waiter {
+	w := queue.NewWaiter()
+	w.By, w.From = q.SendAtLatest(q.latest), q.since
+	return w
+}
+
+// Rejects reports whether requests fail while the host is down. An Update may have turned that on.
+func (q *inLine) Rejects(a *queue.Answer) bool { return a.Down && q.State.Resolved.Load().FailsFast() }
+
+// Start notes that the attempt goes now, which uses up its token.
+func (t *Turn) Start() { t.token = 0 }
+
+// Over notes that the attempt of the turn is over.
+func (t *Turn) Over(r *Request) {
+	if t.place != nil {
+		r.State.Machines().Line.Over(t.place)
+	}
+}
+
+// Cancel gives back what no attempt has taken over. A second call does nothing.
+func (t *Turn) Cancel(r *Request) {
+	t.Over(r)
+	if t.token != 0 {
+		r.State.Machines().Line.GiveBack(t.token)
+		t.token = 0
+	}
+}
+
+// Done tells the line the outcome of an attempt, and returns how long the server asked to wait. It is called once for each
+// outcome, whether there is a retry or not.
+func (t *Turn) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration) {
+	retryAfter = r.RetryAfter(o)
+	result, told := attempt.ResultOf(r.Ctx, o.Resp, o.Err), o.Status() == http.StatusTooManyRequests
+	failed := o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost)
+	m, left := r.State.Machines(), t.place != nil && t.place.Leaves()
+	t.Over(r)
+	switch {
+	case failed || told:
+		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
+			Told: !failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
+		if m.Fleet != nil {
+			m.Fleet.Changed(r.Registry.Now(), m.Line.State())
+		}
+		if r.Registry.Watched || r.Rule.Breaker {
+			m.News().Failed(news.Cause{Status: o.Status(), Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()})
+		}
+	case (!o.Failed() || o.BodyBroke) && o.Err == nil && retryAfter == 0:
+		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
+	}
+	return retryAfter
+}
+
+// Succeeded tells the line of a success that is no retry. If nothing has failed, it is a single atomic load.
+func (r *Request) Succeeded() { r.succeeded(line.Success{}) }
+
+func (r *Request) succeeded(v line.Success) {
+	m := r.State.MachinesMade()
+	if m == nil || m.Line.Quiet() {
+		return
+	}
+	v.Scopes[0] = r.LineScope(http.StatusOK)
+	if m.Line.Told() {
+		v.Scopes[1] = r.LineScope(http.StatusTooManyRequests)
+	}
+	if now := r.Registry.Now(); m.Line.Succeeded(now, v) && m.Fleet != nil {
+		m.Fleet.Changed(now, m.Line.State())
+	}
+}
+
+// Down reports whether the host is down.
+func (r *Request) Down() bool {
+	m := r.State.MachinesMade()
+	return m != nil && m.Line.State().Down
+}
+
+// LineScope returns the scope of a response or an error in the line: that of the credentials after a 429, and else that of
+// the path.
+func (r *Request) LineScope(status int) uint64 {
+	if status == http.StatusTooManyRequests {
+		return r.Scope()
+	}
+	return maphash.String(r.Registry.Seed, r.Req.URL.Path)
+}
+
+// lineConfig returns the settings of the line. In a fleet each member has its part of the budget.
+func (r *Request) lineConfig() line.Config {
+	rule := r.State.Resolved.Load() // an Update may have changed it since
+	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Probers: 1}
+	c.Budget.Requests = r.State.Requests()
+	if f := r.State.Machines().Fleet; f != nil {
+		c = f.Divide(c)
+	}
+	return c
+}
