@@ -94,39 +94,6 @@ func TestStreamUnderTimeouts(t *testing.T) {
 	}
 }
 
-// Long polls hold slots of the limiter as long as they wait for their headers. Polls through a
-// Transport of their own hold up nobody.
-func TestLongPollsAtTheGate(t *testing.T) {
-	for name, own := range map[string]bool{"same Transport": false, "a Transport of their own": true} {
-		inBubble(t, name, func(t *testing.T) {
-			server := faults.New(nil, func(req *http.Request) faults.Step {
-				if req.Method == http.MethodOptions {
-					return poll
-				}
-				return faults.Status(200)
-			})
-			plain := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 50}}}, server)
-			polls := http.RoundTripper(plain)
-			if own {
-				polls = over(t, transport.Config{}, server)
-			}
-			var all sync.WaitGroup
-			for range 50 {
-				all.Go(func() { _, _ = send(t, polls, http.MethodOptions, "http://h.test/") })
-			}
-			time.Sleep(time.Second)
-			start := time.Now()
-			responds(t, plain, http.MethodGet, "http://h.test/")
-			if own {
-				assert.Zero(t, time.Since(start))
-			} else {
-				assert.GreaterOrEqual(t, time.Since(start), 54*time.Second)
-			}
-			all.Wait()
-		})
-	}
-}
-
 // stream returns a stream whose pieces come a minute apart, and then its end.
 func streamed(req *http.Request, end error, pieces ...string) *http.Response {
 	r, w := io.Pipe()
