@@ -59,7 +59,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	})
 }
 
-// TestUpdateReachesTheQueue: a rate and a Max that are raised also hold for the requests that wait.
+// TestUpdateReachesTheQueue: a rate and a Max that are raised or taken away also hold for the requests that wait.
 func TestUpdateReachesTheQueue(t *testing.T) {
 	slow, fast := policy.RateLimit{PerSecond: 0.01, Burst: 1}, policy.RateLimit{PerSecond: 100, Burst: 1}
 	five, one, fifty := policy.Concurrency{Max: 5}, policy.Concurrency{Max: 1}, policy.Concurrency{Max: 50}
@@ -67,6 +67,8 @@ func TestUpdateReachesTheQueue(t *testing.T) {
 		"rate":           {policy.Rule{RateLimit: slow}, policy.Rule{RateLimit: fast}},
 		"rate and limit": {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{RateLimit: fast, Concurrency: five}},
 		"Max":            {policy.Rule{Concurrency: one}, policy.Rule{Concurrency: fifty}},
+		"no rate":        {policy.Rule{RateLimit: slow}, policy.Rule{}},
+		"no limit":       {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: script(status(204).Delay(time.Second)), Rule: row.old})
