@@ -37,6 +37,21 @@ func TestFailFast(t *testing.T) {
 	})
 }
 
+// TestFailFastAndRate: the limiter refuses requests, and the rate makes them wait.
+func TestFailFastAndRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
+			RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: policy.Concurrency{FailFast: policy.On, Max: 10},
+		}})
+		for range 2 {
+			responds(t, tr, http.MethodGet, "http://h.test/")
+		}
+		together(3, func(int) { // there are free slots
+			responds(t, tr, http.MethodGet, "http://h.test/")
+		})
+	})
+}
+
 // TestSlotOfABody: an attempt has its slot until the end of the response's body.
 func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
