@@ -4,7 +4,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -164,34 +163,6 @@ func TestFirstEventTimeout(t *testing.T) {
 			assert.Equal(t, want, string(whole))
 		})
 	}
-}
-
-// The end of the caller's context ends the wait, with its own error. Other responses
-// are not awaited.
-func TestFirstEventTimeoutAndItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		gone := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(30*time.Second, func() { cancel(gone) })
-		sent := 0
-		tr := over(t, transport.Config{Rule: policy.Rule{FirstEventTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
-			if sent++; sent == 1 {
-				return streamed(req, nil, "data: a\n\n"), nil
-			}
-			resp := streamed(req, nil, "data: a\n\n")
-			resp.Header.Set("Content-Type", "application/json")
-			return resp, nil
-		}))
-		_, err := get(t, tr, ctx)
-		assert.ErrorIs(t, err, context.Canceled)
-		count(t, 1, sent, "request sent")
-
-		start := time.Now()
-		resp := mustGet(t, tr)
-		assert.Equal(t, start, time.Now(), "no reader waits for JSON")
-		require.NoError(t, resp.Body.Close())
-		time.Sleep(time.Hour)
-	})
 }
 
 // A crowd counts what callers do to a host that answers each request with a 503 after
