@@ -83,7 +83,7 @@ var pitfalls = []struct {
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport retry.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestAttemptEnds transport.TestLinesOfAttempts"},
-	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
+	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead replay.TestRewindDuringARead"},
 	{42, "two-digit years", "transport.TestHostileWaits field.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},
 	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits field.TestSeveralRetryAfter"},
