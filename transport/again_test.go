@@ -8,9 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -91,21 +88,6 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 	}
 }
 
-// After as many bytes as were announced, nothing is missing, even if the body then ends with an
-// error.
-func TestNothingIsMissingAfterTheAnnouncedLength(t *testing.T) {
-	sent := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		sent++
-		resp := newResponse(req, 200, testkit.CutAt(text(1000), io.ErrUnexpectedEOF), "Content-Type: application/json")
-		resp.ContentLength = 1000
-		return resp, nil
-	})
-	resp := mustRoundTrip(t, mustNew(t, transport.Config{Base: base}), getRequest(t, "http://h.test/"))
-	wantText(t, resp.Body, text(1000))
-	count(t, 1, sent, "GET sent")
-}
-
 // TestCutsAtEveryOffset: also two and three cuts in a row.
 func TestCutsAtEveryOffset(t *testing.T) {
 	const size = 20_000
@@ -128,84 +110,6 @@ func TestCutsAtEveryOffset(t *testing.T) {
 			s.Close()
 		}
 	})
-}
-
-// TestASecondAnswerThatDiffers: nothing is spliced, and the reader gets the error of the
-// cut.
-func TestASecondAnswerThatDiffers(t *testing.T) {
-	body := text(10_000)
-	whole := jsonStep(body, true, false)
-	for _, row := range []struct {
-		name   string
-		first  ts.Step
-		second ts.Step
-		reason transport.Reason
-	}{
-		{"another beginning", whole, jsonStep("!"+body[1:], true, false), transport.ReasonNotResumable},
-		{"the last byte before the cut", whole, jsonStep(body[:4999]+"!"+body[5000:], true, false), transport.ReasonNotResumable},
-		{"another length", whole, jsonStep(body+"}", true, false), transport.ReasonNotResumable},
-		{"no length", whole, jsonStep(body, false, false), transport.ReasonNotResumable},
-		{"another type", whole, ts.OK(body).Header("Content-Type", "text/html"), transport.ReasonNotResumable},
-		{"another weak tag", whole.Header("ETag", `W/"1"`), whole.Header("ETag", `W/"2"`), transport.ReasonNotResumable},
-		{"another date", whole.Header("Last-Modified", "a"), whole.Header("Last-Modified", "b"), transport.ReasonNotResumable},
-		{"another digest", whole.Header("Digest", "a"), whole.Header("Digest", "b"), transport.ReasonNotResumable},
-		{"a 404", whole, ts.Status(404).Body(body).Header("Content-Type", "application/json"), transport.ReasonNotResumable},
-		{"an end before the cut", jsonStep(body, false, false), jsonStep(body[:4000], false, false), transport.ReasonNotResumable},
-		{"a stream of events", ts.OK(body).Header("Content-Type", "text/event-stream"), whole, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{}, row.first.CutAt(5000, ts.Reset), row.second)
-				got := s.send(http.MethodGet, nil)
-				require.Error(t, got.err)
-				assert.Equal(t, body[:5000], got.body)
-				assert.NotErrorAs(t, got.err, new(*transport.Error), "the error of the cut, as it is")
-				events := s.seen.events()
-				last := events[len(events)-1]
-				if row.reason == "" {
-					assert.Equal(t, transport.ReasonFinal, last.Reason)
-					return // nothing continues it
-				}
-				assert.Equal(t, row.reason, last.Reason)
-				e := errorAs[*transport.Error](t, last.Err)
-				assert.EqualValues(t, 5000, e.Offset)
-				s.base.CloseIdleConnections()
-			})
-		})
-	}
-}
-
-// Even if the reader has no byte, the header is already the caller's, and belongs to one body. It may
-// have what identifies this page and the next. A few fields may differ, because they tell of one
-// response, such as its date.
-func TestHeaderAndBodyAreOfOneResponse(t *testing.T) {
-	page := func(step ts.Step, n string) ts.Step {
-		return step.Header("X-Request-Id", n).Header("X-RateLimit-Remaining", n).Header("Set-Cookie", "a="+n)
-	}
-	for name, row := range map[string]struct {
-		field string // that the second response has as well, with another value
-		ok    bool
-	}{
-		"the same page":   {"X-Served-By", true},
-		"another type":    {"Content-Type", false},
-		"another cursor":  {"X-Next-Cursor", false},
-		"another link":    {"Link", false},
-		"another date":    {"Last-Modified", false},
-		"another version": {"X-Amz-Version-Id", false},
-	} {
-		for _, at := range []int64{0, 600} {
-			t.Run(fmt.Sprintf("%s/at %d", name, at), func(t *testing.T) {
-				inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-					whole := jsonStep(text(1000), true, false)
-					s := set(t, cfg, quick, page(whole.Header(row.field, "a/b"), "1").CutAt(at, ts.Reset), page(whole.Header(row.field, "a/c"), "2"))
-					got := s.send(http.MethodGet, nil)
-					assert.Equal(t, row.ok, got.err == nil, "%v", got.err)
-					assert.True(t, got.body == text(1000)[:map[bool]int64{true: 1000, false: at}[row.ok]])
-					s.base.CloseIdleConnections()
-				})
-			})
-		}
-	}
 }
 
 // TestWhichRequestsAreFetchedAgain: a response that was cut is no licence to act twice.
@@ -401,99 +305,4 @@ func TestAWatchDoesNotHang(t *testing.T) {
 		require.Error(t, got.err)
 		assert.Equal(t, 1, s.Arrivals(), "a watch of Kubernetes")
 	})
-}
-
-// TestA200ToARangeIsSkipped: the server ignores ranges, and its validator says that the
-// bytes are the same. So no third request is sent.
-func TestA200ToARangeIsSkipped(t *testing.T) {
-	body := text(10_000)
-	whole := jsonStep(body, true, false).Header("ETag", `"v1"`)
-	for _, row := range []struct {
-		name   string
-		second ts.Step
-		again  int64
-		ok     bool
-	}{
-		{"the same tag", whole, 0, true},
-		{"another tag", jsonStep(body, true, false).Header("ETag", `"v2"`), 0, false},
-		{"fetching again is off", whole, policy.Off, false},
-		{"too many bytes", whole, 4999, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{MaxRefetch: row.again}, whole.CutAt(5000, ts.Reset), row.second)
-				got := s.send(http.MethodGet, nil)
-				assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
-				assert.NotEmpty(t, s.Log()[1].Header.Get("Range"))
-				if row.ok {
-					require.NoError(t, got.err)
-					assert.True(t, got.body == body)
-				} else {
-					require.Error(t, got.err)
-					assert.Equal(t, body[:5000], got.body)
-				}
-			})
-		})
-	}
-	t.Run("the server says that it has no ranges", func(t *testing.T) {
-		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-			whole := whole.Header("Accept-Ranges", "none")
-			s := set(t, cfg, policy.Rule{}, whole.CutAt(5000, ts.Reset), whole)
-			got := s.send(http.MethodGet, nil)
-			require.NoError(t, got.err)
-			assert.Empty(t, s.Log()[1].Header.Get("Range"))
-		})
-	})
-}
-
-// TestCloseEndsTheComparison: a reader that leaves while a second response is compared
-// waits for nothing.
-func TestCloseEndsTheComparison(t *testing.T) {
-	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		whole := jsonStep(text(5000), true, false)
-		s := set(t, cfg, quick, whole.CutAt(3000, ts.Reset), whole.CutAt(1000, ts.Stall))
-		resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
-		time.AfterFunc(2*time.Second, func() { _ = resp.Body.Close() })
-		start := time.Now()
-		_, err := io.ReadAll(resp.Body)
-		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
-		assert.Equal(t, 2*time.Second, time.Since(start))
-	})
-}
-
-// TestNoMixOfVersions: the content changes at random between the requests, with
-// beginnings in common. The reader gets the whole of one version, or the beginning of
-// one and an error.
-func TestNoMixOfVersions(t *testing.T) {
-	for seed := range uint64(soak.Size(300, 2000)) {
-		bubble(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 7))
-			var versions []string
-			version := text(1 + r.IntN(3000))
-			step := func() ts.Step {
-				if r.IntN(3) == 0 { // another version with the same beginning
-					at := r.IntN(len(version) + 1)
-					version = version[:at] + strings.Repeat(string(rune('a'+r.IntN(3))), r.IntN(2000)+1)
-				}
-				versions = append(versions, version)
-				s := jsonStep(version, r.IntN(2) == 0, r.IntN(2) == 0)
-				if tag := r.IntN(4); tag < 2 { // of a server that does not know its content
-					s = s.Header("ETag", []string{`W/"1"`, `"strong"`}[tag]).Header("Accept-Ranges", "none")
-				}
-				return s
-			}
-			var steps []ts.Step
-			for range 1 + r.IntN(4) {
-				steps = append(steps, step().CutAt(int64(r.IntN(1000)), []ts.End{ts.Reset, ts.Close}[r.IntN(2)]))
-			}
-			s := set(t, ts.Config{Net: ts.NewNet(), HTTP2: r.IntN(2) == 0}, quick, append(steps, step())...)
-			got := s.send(http.MethodGet, nil)
-			if got.err != nil {
-				assert.True(t, slices.ContainsFunc(versions, func(v string) bool { return strings.HasPrefix(v, got.body) }), "seed %d: %v", seed, got.err)
-			} else {
-				assert.Contains(t, versions, got.body, "seed %d", seed)
-			}
-			s.base.CloseIdleConnections()
-		})
-	}
 }

@@ -11,9 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -80,35 +78,6 @@ func TestResendsAreWhole(t *testing.T) {
 	}
 }
 
-// A seekable body is replayed from where it was handed over, not from its
-// beginning.
-func TestSeekableFromTheMiddle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := seekable("0123456789")
-		_, err := b.Seek(4, io.SeekStart)
-		require.NoError(t, err)
-		base := script(status(503), status(200))
-		_, err = put(t, over(t, transport.Config{Rule: quick}, base), b)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"456789", "456789"}, base.bodies)
-		count(t, 1, b.closed(), "body closed")
-	})
-}
-
-// The end of a pipe has a Seek method that fails.
-func TestPipesAreNotSeekable(t *testing.T) {
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	go func() {
-		_, _ = w.WriteString("from a pipe")
-		_ = w.Close()
-	}()
-	base := script(status(503), status(200))
-	_, err = put(t, over(t, transport.Config{Rule: quick}, base), r)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"from a pipe", "from a pipe"}, base.bodies)
-}
-
 func TestWhatCannotBeReplayed(t *testing.T) {
 	broken := errors.New("disk on fire")
 	for _, row := range []struct {
@@ -170,131 +139,6 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	})
 }
 
-// The bytes in all buffers are counted, and bounded for a whole Transport.
-func TestKeptBytesAreBounded(t *testing.T) {
-	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
-		base := script(status(503), status(200))
-		tr := over(t, transport.Config{Rule: quick}, base)
-		tr.Kept().Memory.Store(replay.MaxMemory - 10) // by large uploads of others
-		var seen recorder
-		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-		req.Body = oneShot(strings.Repeat("x", size))
-		resp := mustRoundTrip(t, tr, req.WithContext(seen.on(req.Context())))
-		assert.Equal(t, want, resp.StatusCode, size)
-		if want == 503 {
-			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
-			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
-			assert.ErrorContains(t, seen.all[0].Err, "ReplayBuffer")
-		}
-		assert.EqualValues(t, replay.MaxMemory-10, tr.Kept().Memory.Load())
-	}
-}
-
-// The base transport reads on after an early response. A rewind waits for its
-// Read, takes the body back, and loses no byte of it.
-func TestEarlyResponseWhileReading(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const text = "0123456789"
-		late := make(chan string, 1)
-		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n > 1 {
-				wantText(t, req.Body, text)
-				_ = req.Body.Close()
-				return play(req, status(200))
-			}
-			go func() { // goes on uploading long after the answer
-				all, err := io.ReadAll(req.Body)
-				assert.Error(t, err, "the body was taken back")
-				_ = req.Body.Close()
-				late <- string(all)
-			}()
-			time.Sleep(250 * time.Millisecond)
-			return play(req, status(503))
-		}))
-		src := &body{Reader: iotestOneByte{strings.NewReader(text)}, onRead: func() { time.Sleep(100 * time.Millisecond) }}
-		resp, err := put(t, tr, src)
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, "012", <-late, "the Read under way when the body was taken back is the last")
-		count(t, 1, src.closed(), "body closed")
-	})
-}
-
-// If a Read of the body does not end, there is no retry, and the caller has the
-// response.
-func TestBodyBusy(t *testing.T) {
-	for _, seek := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			release := make(chan struct{})
-			base := rt(func(req *http.Request) (*http.Response, error) {
-				go func() {
-					_, _ = io.ReadAll(req.Body)
-					_ = req.Body.Close()
-				}()
-				synctest.Wait()
-				return play(req, status(503))
-			})
-			stuck := readFunc(func(p []byte) (int, error) { <-release; return 0, io.EOF })
-			b := &seekBody{body: body{Reader: stuck}, Seeker: strings.NewReader("")}
-			var src io.ReadCloser = b
-			if !seek {
-				src = &b.body
-			}
-			var seen recorder
-			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-			req.Body = src
-			start := time.Now()
-			resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req.WithContext(seen.on(req.Context())))
-			assert.Equal(t, replay.MaxBusy, time.Since(start))
-			assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())
-			wantText(t, resp.Body, "body of Service Unavailable")
-			close(release)
-			synctest.Wait()
-			count(t, 1, b.closed(), "body closed")
-		})
-	}
-}
-
-// Waiting for a busy body ends with the caller's context.
-func TestBodyBusyAndCanceled(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		pr, pw := io.Pipe()
-		defer func() { _ = pw.Close() }()
-		time.AfterFunc(10*time.Millisecond, cancel)
-		start := time.Now()
-		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
-		req.Body = pr
-		_, err := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			go func() {
-				_, _ = io.ReadAll(req.Body)
-				_ = req.Body.Close()
-			}()
-			synctest.Wait()
-			return nil, io.ErrUnexpectedEOF
-		})).RoundTrip(req)
-		assert.Error(t, err)
-		assert.Equal(t, 10*time.Millisecond, time.Since(start))
-		_ = pr.Close()
-	})
-}
-
-// Given a body whose Read does not return, when the caller closes
-// Request.Cancel, then the wait for the body ends at once.
-func TestBodyBusyAndRequestCancel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		req, cancel, done := stuckUpload(t)
-		//lint:ignore SA1019 still honoured
-		req.Cancel = cancel
-		time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
-		start := time.Now()
-		_, err := over(t, transport.Config{Rule: quick}, respondsEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
-		assert.ErrorContains(t, err, "request canceled")
-		assert.Equal(t, 10*time.Millisecond, time.Since(start))
-		done()
-	})
-}
-
 // Given a body whose Read does not return, when less time is left than the usual
 // wait for such a body, then the caller has the response in time.
 func TestBodyBusyLeavesTime(t *testing.T) {
@@ -343,59 +187,6 @@ func respondsEarly(err error) rt {
 		}
 		return play(req, status(503))
 	}
-}
-
-// An upload that cannot be rewound costs no more memory than the buffer.
-func TestUploadMemoryIsBounded(t *testing.T) {
-	const size = 64 << 20
-	var before, after runtime.MemStats
-	tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
-		n, err := io.Copy(io.Discard, req.Body)
-		assert.NoError(t, err)
-		assert.EqualValues(t, size, n)
-		_ = req.Body.Close()
-		return play(req, status(200))
-	}))
-	runtime.ReadMemStats(&before)
-	_, err := put(t, tr, io.NopCloser(io.LimitReader(readFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
-	require.NoError(t, err)
-	runtime.ReadMemStats(&after)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3<<20), "all that was ever allocated")
-	assert.Zero(t, tr.Kept().Memory.Load())
-}
-
-// Two attempts never read at once, and all bytes arrive, with bases that read
-// and close from goroutines of their own.
-func TestSourceUnderConcurrency(t *testing.T) {
-	text := strings.Repeat("x", 5000)
-	together(100, func(_ int) {
-		var reading sync.Mutex
-		src := oneShot(text)
-		src.onRead = func() {
-			if !reading.TryLock() {
-				t.Error("two Reads at once")
-				return
-			}
-			runtime.Gosched()
-			reading.Unlock()
-		}
-		tr := over(t, transport.Config{Rule: quick}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n < 4 {
-				go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
-				go func() { _ = req.Body.Close() }()
-				return play(req, status(503))
-			}
-			all, err := io.ReadAll(req.Body)
-			assert.NoError(t, err)
-			assert.Len(t, all, len(text))
-			_ = req.Body.Close()
-			return play(req, status(200))
-		}))
-		resp, err := put(t, tr, src)
-		if assert.NoError(t, err) {
-			assert.Equal(t, 200, resp.StatusCode)
-		}
-	})
 }
 
 // The body of a request may fail to connect to its own source. The error is then an
@@ -508,26 +299,6 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 	assert.LessOrEqual(t, posts.Load(), int32(1), "POSTs")
 }
 
-// A body that net/http takes for a resend of its own is checked as well.
-func TestBodyOfAnInnerResend(t *testing.T) {
-	server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted}, testserver.RefuseStream(), testserver.OK("ok"))
-	tr := over(t, transport.Config{Rule: quick}, server.Transport())
-	t.Cleanup(tr.CloseIdleConnections)
-	made := 0
-	req := newRequest(t, http.MethodPost, server.URL, nil)
-	req.GetBody = func() (io.ReadCloser, error) {
-		if made++; made == 2 {
-			return custom(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errRefused))), nil
-		}
-		return custom(strings.NewReader("text")), nil
-	}
-	req.Body, _ = req.GetBody()
-	req.ContentLength = -1
-	_, err := tr.RoundTrip(req)
-	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
-	count(t, 2, made, "GetBody called")
-}
-
 // When a stream of HTTP/2 is reset, net/http waits until its Read of the body has ended. A
 // body whose writer waits for a response does not keep the caller from its error.
 func TestBlockedBodyOfALostStream(t *testing.T) {
@@ -545,26 +316,6 @@ func TestBlockedBodyOfALostStream(t *testing.T) {
 		_, err = pw.Write([]byte("x"))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
 	})
-}
-
-// A base transport may respond to a retry without a look at its body. That does not
-// use up the memory for kept bodies for good.
-func TestKeptBodyThatNobodyCloses(t *testing.T) {
-	attempts := 0
-	tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-		if attempts++; attempts%2 == 1 {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-			return play(req, status(503))
-		}
-		return play(req, status(200))
-	}))
-	for range 3 {
-		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))
-		require.Equal(t, 200, resp.StatusCode)
-		_ = resp.Body.Close()
-	}
-	require.Eventually(t, func() bool { runtime.GC(); return tr.Kept().Memory.Load() == 0 }, waitFor, tick)
 }
 
 func (closeFails) Close() error { return errRefused }

@@ -22,57 +22,6 @@ import (
 // one is a budget with one retry in it, which does not come back.
 var one = policy.RetryBudget{Ratio: -1, MinPerSecond: 1e-6}
 
-func TestQuietClientKeepsItsRetries(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := 0
-		base := script(func(req *http.Request) (*http.Response, error) {
-			if n++; n%5 == 0 {
-				return play(req, status(200))
-			}
-			return play(req, status(503))
-		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
-		for range 60 {
-			before := base.attempts()
-			resp := mustGet(t, tr)
-			_ = resp.Body.Close()
-			assert.Equal(t, 200, resp.StatusCode)
-			base.sent(t, before+5)
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
-func TestBudgetIsPerHostAndComesBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		down := true
-		fails := map[string]int{}
-		base := script(func(req *http.Request) (*http.Response, error) {
-			if fails[req.URL.Host]++; down && req.URL.Host == "a.test" || fails[req.URL.Host] <= 4 {
-				return play(req, status(503))
-			}
-			return play(req, status(200))
-		})
-		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
-		for range 1000 {
-			responds(t, tr, http.MethodGet, "http://a.test/")
-		}
-		code := responds(t, tr, http.MethodGet, "http://b.test/")
-		assert.Equal(t, 200, code, "the outage of A is nothing to B")
-		assert.Equal(t, 5, fails["b.test"])
-
-		// The outage is over: the first success restores what one second has earned.
-		down = false
-		time.Sleep(time.Second)
-		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://a.test/"))
-		fails["a.test"] = 3
-		code, err := send(t, tr, http.MethodGet, "http://a.test/")
-		require.NoError(t, err)
-		assert.Equal(t, 200, code, "a single 503 is retried again")
-		assert.Equal(t, 5, fails["a.test"])
-	})
-}
-
 // TestBudgetStopIsReal: what the caller gets is the response or the error itself,
 // marked, and a Transport around this one leaves it alone.
 func TestBudgetStopIsReal(t *testing.T) {
@@ -191,14 +140,6 @@ func TestBudgetIsRefunded(t *testing.T) {
 			assert.InDelta(t, 1, stateOf(t, tr).RetryBudget, 1e-3)
 		})
 	}
-}
-
-func TestBudgetsRetriesAreSpent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), RetryBudget: one}})
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Less(t, stateOf(t, tr).RetryBudget, 0.5, "a retry that was sent is not given back")
-	})
 }
 
 // TestRefusedCallsEarnNoRetries: a share of what is sent is a share of what the

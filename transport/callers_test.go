@@ -18,7 +18,6 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -97,61 +96,6 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// TestStreamsLeaveTheGate: streams take no slots from other requests.
-func TestStreamsLeaveTheGate(t *testing.T) {
-	for kind, header := range map[string][]string{
-		"event stream":     {"Content-Type: Text/Event-Stream; charset=utf-8"},
-		"without a length": nil,
-	} {
-		inBubble(t, kind, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
-				if req.URL.Path == "/plain" {
-					return play(req, faults.Status(200))
-				}
-				r, w := io.Pipe()
-				go func() {
-					for {
-						time.Sleep(20 * time.Second)
-						if _, err := w.Write([]byte("data: x\n\n")); err != nil {
-							return
-						}
-					}
-				}()
-				return newResponse(req, 200, r, header...), nil
-			})})
-			var streams sync.WaitGroup
-			ctx, stop := context.WithCancel(t.Context())
-			for range 50 {
-				streams.Go(func() {
-					resp, err := get(t, tr, ctx)
-					if assert.NoError(t, err) {
-						defer context.AfterFunc(ctx, func() { _ = resp.Body.Close() })()
-						_, _ = io.Copy(io.Discard, resp.Body)
-					}
-				})
-			}
-			slowest := time.Duration(0)
-			for range 400 {
-				time.Sleep(time.Second)
-				began := time.Now()
-				within, done := context.WithTimeout(t.Context(), 10*time.Second)
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/plain", nil).WithContext(within))
-				done()
-				require.NoError(t, err)
-				_ = resp.Body.Close()
-				slowest = max(slowest, time.Since(began))
-			}
-			t.Logf("the slowest plain GET took %v", slowest)
-			assert.LessOrEqual(t, slowest, time.Second)
-			stop()
-			streams.Wait()
-			synctest.Wait() // the bodies are closed beside their Reads
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-			time.Sleep(time.Minute)
-		})
 	}
 }
 

@@ -230,30 +230,6 @@ func TestDialerWithErrorsOfItsOwn(t *testing.T) {
 	}
 }
 
-// A base transport may seek a connection twice before it has one, as a Transport does that
-// retries. The first search bounds both, and the attempt keeps its time.
-func TestConnectionThatIsSoughtTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := rt(func(req *http.Request) (*http.Response, error) {
-			trace := httptrace.ContextClientTrace(req.Context())
-			trace.GetConn("h.test:80")
-			time.Sleep(time.Second)
-			trace.GetConn("h.test:80")
-			trace.GotConn(httptrace.GotConnInfo{})
-			select {
-			case <-req.Context().Done():
-				return nil, context.Cause(req.Context())
-			case <-time.After(5 * time.Second):
-				return newResponse(req, 200, http.NoBody), nil
-			}
-		})
-		rule := policy.Rule{ConnectTimeout: 2 * time.Second, AttemptTimeout: 10 * time.Second, MaxAttempts: 1}
-		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(hasty)})
-		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://h.test/", nil))
-		assert.NoError(t, resp.Body.Close())
-	})
-}
-
 // The attempts know their connections from the first retry on, or if a hook asks.
 func TestAttemptsKnowTheirConnections(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {

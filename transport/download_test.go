@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 	"unsafe"
@@ -170,24 +169,6 @@ func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at
 	return at
 }
 
-// Given a server that cuts after every 64 KiB, there is a pause between two reconnects.
-func TestShortSegmentsAreSpacedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		text := strings.Repeat("0123456789abcdef", 8<<20/16)
-		cuts := make([]int, 127)
-		for i := range cuts {
-			cuts[i] = resume.MinProgress
-		}
-		at := reconnectsAt(t, cutter(text, cuts...), policy.Rule{}, text)
-		require.Len(t, at, 127)
-		assert.LessOrEqual(t, at[0], transport.ResumeJitter, "the first one waits for nothing")
-		for i := 1; i < len(at); i++ {
-			assert.GreaterOrEqual(t, at[i]-at[i-1], transport.ContinuationGap)
-			assert.LessOrEqual(t, at[i]-at[i-1], transport.ContinuationGap+transport.ResumeJitter)
-		}
-	})
-}
-
 // Given segments of 1 MiB, reconnects come at once.
 func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -198,37 +179,6 @@ func TestLongPartsAreNotSpacedOut(t *testing.T) {
 		for i, want := range []time.Duration{0, 0, transport.ContinuationGap, transport.ContinuationGap, transport.ContinuationGap, 0, transport.ContinuationGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
 			assert.LessOrEqual(t, at[i+1]-at[i], want+transport.ResumeJitter, i)
-		}
-	})
-}
-
-// Given segments that are short but slow, reconnects are far enough apart, and
-// nothing is added.
-func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		text := strings.Repeat("0123456789abcdef", 1<<20/16)
-		cuts := make([]int, 15)
-		for i := range cuts {
-			cuts[i] = resume.MinProgress
-		}
-		played := cutter(text, cuts...)
-		fast := played.serve
-		played.serve = func(req *http.Request) (*http.Response, error) {
-			resp, err := play(req, fast)
-			body := resp.Body
-			slow := false
-			resp.Body = io.NopCloser(readFunc(func(p []byte) (int, error) {
-				if !slow {
-					slow = true
-					time.Sleep(9 * time.Second)
-				}
-				return body.Read(p)
-			}))
-			return resp, err
-		}
-		at := reconnectsAt(t, played, policy.Rule{}, text)
-		for i := 1; i < len(at); i++ {
-			assert.LessOrEqual(t, at[i]-at[i-1], 9*time.Second+transport.ResumeJitter)
 		}
 	})
 }
@@ -368,71 +318,6 @@ func TestMaxElapsedOfAReconnect(t *testing.T) {
 				base.sent(t, row.attempt)
 			})
 		}
-	}
-}
-
-// Each new byte gives the reader of a cut body another 10 s, and a body whose last byte came at the
-// end of its 10 s is whole.
-func TestANewByteEndsTheWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		segment := func(from int, text string) answer {
-			return func(req *http.Request) (*http.Response, error) {
-				if err := pause(req, 9*time.Second); err != nil {
-					return nil, err
-				}
-				resp := newResponse(req, 206, testkit.CutAt(text, io.ErrUnexpectedEOF), `ETag: "v1"`, fmt.Sprintf("Content-Range: bytes %d-9/10", from))
-				resp.ContentLength = int64(10 - from)
-				return resp, nil
-			}
-		}
-		first := func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-		}
-		resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(first, segment(4, "45"), segment(6, "6"), segment(7, "789"))))
-		start := time.Now()
-		assert.Equal(t, "0123456789", mustRead(t, resp))
-		assert.Equal(t, 27*time.Second, time.Since(start))
-	})
-}
-
-// A Read of the rest is bounded as well. The time between two Reads is the reader's own.
-func TestReadsOfTheRestAreBounded(t *testing.T) {
-	for pause, whole := range map[time.Duration]bool{9 * time.Second: true, 11 * time.Second: false} {
-		inBubble(t, pause.String(), func(t *testing.T) {
-			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, testkit.CutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-			}
-			second := func(req *http.Request) (*http.Response, error) {
-				slow := readFunc(func([]byte) (int, error) {
-					select {
-					case <-time.After(pause):
-						return 0, io.EOF
-					case <-req.Context().Done():
-						return 0, req.Context().Err()
-					}
-				})
-				return newResponse(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
-					`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
-			}
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
-			require.NoError(t, err)
-			got := make([]byte, 6)
-			_, err = io.ReadFull(resp.Body, got)
-			require.NoError(t, err)
-			time.Sleep(time.Hour)
-			start := time.Now()
-			rest, err := io.ReadAll(resp.Body)
-			if whole {
-				require.NoError(t, err)
-				assert.Equal(t, "0123456789", string(got)+string(rest))
-				return
-			}
-			assert.Equal(t, 10*time.Second, time.Since(start))
-			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "the error of the cut")
-			e := errorAs[*transport.Error](t, err)
-			assert.Equal(t, transport.ReasonDeadline, e.Reason)
-			assert.EqualValues(t, 6, e.Offset)
-		})
 	}
 }
 
@@ -577,18 +462,6 @@ func TestNotResumable(t *testing.T) {
 	}
 }
 
-// An error that no reconnect helps against reaches the reader unchanged.
-func TestReadErrorsThatAreNoCut(t *testing.T) {
-	own := errors.New("limit of the base")
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 200, testkit.CutAt("x", own), `ETag: "v1"`), nil
-	})
-	resp, err := get(t, over(t, transport.Config{}, base), t.Context())
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	assert.Equal(t, own, err)
-}
-
 // A classifier is asked once about each outcome, and a cut is one of them.
 func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 	for name, cut := range map[string]int{"with progress": 100 << 10, "without progress": 50} {
@@ -652,152 +525,6 @@ type recording func(int, time.Duration) time.Duration
 
 func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
-// A response that goes beyond the caller's range does not continue the body.
-func TestResumeBeyondARange(t *testing.T) {
-	first := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 206, testkit.CutAt("234", io.ErrUnexpectedEOF),
-			`ETag: "v1"`, "Content-Range: bytes 2-7/10"), nil
-	}
-	second := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 206, io.NopCloser(strings.NewReader("56789")), `ETag: "v1"`, "Content-Range: bytes 5-9/10"), nil
-	}
-	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	req.Header.Set("Range", "bytes=2-7")
-	seen := &recorder{}
-	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}}, script(first, second)), req)
-	got, err := io.ReadAll(resp.Body)
-	assert.Equal(t, "234", string(got))
-	assert.Equal(t, io.ErrUnexpectedEOF, err)
-	assert.ErrorContains(t, seen.all[len(seen.all)-1].Err, "it goes to 9 instead of 7")
-}
-
-// If the caller asked for a range, the body is continued to the end of that range.
-func TestResumeOfARange(t *testing.T) {
-	text := "0123456789"
-	n := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		n++
-		if n == 1 {
-			assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
-			return newResponse(req, 206, testkit.CutAt("234", io.ErrUnexpectedEOF),
-				`ETag: "v1"`, "Content-Range: bytes 2-7/10", "Content-Digest: "+field256("234567")), nil
-		}
-		assert.Equal(t, "bytes=5-7", req.Header.Get("Range"))
-		return newResponse(req, 206, io.NopCloser(strings.NewReader(text[5:8])),
-			`ETag: "v1"`, "Content-Range: bytes 5-7/10", "Content-Digest: "+field256("567")), nil
-	})
-	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	req.Header.Set("Range", "bytes=2-7")
-	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
-	assert.Equal(t, "234567", mustRead(t, resp))
-	assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
-}
-
-// If the caller asked for an encoding, the encoded bytes are the representation.
-func TestResumeOfAnEncodedBody(t *testing.T) {
-	n := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		assert.Equal(t, "gzip", req.Header.Get("Accept-Encoding"))
-		if n++; n == 1 {
-			resp := newResponse(req, 200, testkit.CutAt("gz", io.ErrUnexpectedEOF), `ETag: "v1-gzip"`, "Content-Encoding: gzip")
-			resp.ContentLength = 4
-			return resp, nil
-		}
-		resp := newResponse(req, 206, io.NopCloser(strings.NewReader("ip")),
-			`ETag: "v1-gzip"`, "Content-Encoding: gzip", "Content-Range: bytes 2-3/4")
-		resp.ContentLength = 2
-		return resp, nil
-	})
-	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	req.Header.Set("Accept-Encoding", "gzip")
-	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, base), req)
-	assert.Equal(t, "gzip", mustRead(t, resp))
-}
-
-func TestResumeUnderADate(t *testing.T) {
-	const modified = "Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT"
-	n := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		if n++; n == 1 {
-			return newResponse(req, 200, testkit.CutAt("da", io.ErrUnexpectedEOF),
-				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
-		}
-		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
-		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
-	})
-	resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
-	assert.Equal(t, "date", mustRead(t, resp))
-}
-
-// A date proves nothing for a response that has a tag. A weak tag says that the bytes may be others.
-func TestRestThatHasATag(t *testing.T) {
-	old := []string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}
-	for _, tag := range []string{`W/"v1"`, `"v1"`} {
-		base := script(cutWith(io.ErrUnexpectedEOF, "da", old...), func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 206, testkit.CutAt("TE", io.EOF), append(old, "Content-Range: bytes 2-3/4", "ETag: "+tag)...), nil
-		})
-		got := do(over(t, transport.Config{Rule: quick}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
-		assert.Equal(t, io.ErrUnexpectedEOF, got.err, tag)
-		assert.Equal(t, "da", got.body)
-	}
-}
-
-// A base transport that makes bodies longer or shorter, and leaves their length as it was, has the last word.
-func TestBaseThatChangesBodies(t *testing.T) {
-	for _, length := range []int64{4, 16} {
-		base := rt(func(req *http.Request) (*http.Response, error) {
-			resp := newResponse(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`)
-			resp.ContentLength = length
-			return resp, nil
-		})
-		got := do(over(t, transport.Config{}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
-		assert.NoError(t, got.err)
-		assert.Equal(t, "0123456789", got.body)
-	}
-}
-
-// After the last byte nothing is missing but trailers, and no range brings them. So
-// there is no reconnect. If trailers were announced, the caller gets the error.
-func TestCutBehindTheLastByte(t *testing.T) {
-	for name, trailer := range map[string]http.Header{"no trailers": nil, "trailers": {"X-Sum": nil}} {
-		t.Run(name, func(t *testing.T) {
-			attempts := 0
-			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				attempts++
-				body := io.MultiReader(strings.NewReader("text"), iotest.ErrReader(io.ErrUnexpectedEOF))
-				resp := newResponse(req, 200, io.NopCloser(body), `Etag: "a"`)
-				resp.ContentLength, resp.Trailer = 4, trailer
-				return resp, nil
-			}))
-			resp := mustGet(t, tr)
-			got, err := io.ReadAll(resp.Body)
-			assert.Equal(t, "text", string(got))
-			count(t, 1, attempts, "GET sent")
-			if trailer == nil {
-				assert.NoError(t, err)
-			} else {
-				assert.Equal(t, io.ErrUnexpectedEOF, err)
-			}
-		})
-	}
-}
-
-func TestTrailersOfTheLastSegment(t *testing.T) {
-	first := func(req *http.Request) (*http.Response, error) {
-		resp := newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
-		resp.Trailer = http.Header{"X-T": nil}
-		return resp, nil
-	}
-	second := func(req *http.Request) (*http.Response, error) {
-		resp := newResponse(req, 206, io.NopCloser(strings.NewReader("cd")), `ETag: "v1"`, "Content-Range: bytes 2-3/4")
-		resp.Trailer = http.Header{"X-T": {"1"}}
-		return resp, nil
-	}
-	resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(first, second)))
-	mustRead(t, resp)
-	assert.Equal(t, http.Header{"X-T": {"1"}}, resp.Trailer)
-}
-
 // Given a Transport around another, only the inner Transport reconnects.
 func TestResumesAreNotMultiplied(t *testing.T) {
 	for _, first := range []int{1, resume.MinProgress} {
@@ -851,107 +578,6 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		resp := mustGet(t, over(t, transport.Config{Rule: quick}, inner))
 		assert.Len(t, mustRead(t, resp), 1000)
 	})
-}
-
-// Close and the end of the context interrupt a reconnect in each of its phases.
-func TestEndDuringReconnect(t *testing.T) {
-	hang := func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
-	}
-	for name, second := range map[string]answer{
-		"during the wait":      faults.Fail(errors.New("not reached in time")),
-		"during the send":      hang,
-		"during a later retry": status(503),
-	} {
-		for _, how := range []string{"close", "cancel"} {
-			inBubble(t, name+"/"+how, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				first := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-				}
-				rule := policy.Rule{Backoff: backoff.Constant(9 * time.Second)}
-				if name != "during the wait" {
-					rule.Backoff = backoff.Constant(time.Second)
-				}
-				resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
-				p := make([]byte, 10)
-				n, err := resp.Body.Read(p)
-				require.NoError(t, err)
-				result := make(chan error)
-				go func() {
-					for err == nil {
-						_, err = resp.Body.Read(p[n:])
-					}
-					result <- err
-				}()
-				time.Sleep(1500 * time.Millisecond)
-				synctest.Wait()
-				why, start := errors.New("why"), time.Now()
-				if how == "cancel" {
-					cancel(why)
-				} else {
-					assert.NoError(t, resp.Body.Close())
-				}
-				err = <-result
-				assert.Zero(t, time.Since(start))
-				if how == "cancel" {
-					assert.ErrorIs(t, err, context.Canceled)
-					assert.ErrorIs(t, err, why)
-					var e *transport.Error
-					if assert.ErrorAs(t, err, &e) {
-						assert.Equal(t, transport.ReasonCanceled, e.Reason)
-					}
-				} else {
-					assert.Equal(t, http.ErrBodyReadAfterClose, err)
-				}
-				assert.NoError(t, resp.Body.Close())
-			})
-		}
-	}
-}
-
-// Nobody waits for the rest of a response that does not continue the body.
-func TestEndDuringADiscard(t *testing.T) {
-	for _, how := range []string{"close", "cancel", "channel"} {
-		inBubble(t, how, func(t *testing.T) {
-			first := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, testkit.CutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-			}
-			second := func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 206, stuck{}, `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			channel := make(chan struct{})
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx)
-			//lint:ignore SA1019 still honoured
-			req.Cancel = channel
-			tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, second))
-			resp := mustRoundTrip(t, tr, req)
-			time.AfterFunc(1100*time.Millisecond, map[string]func(){
-				"close": func() { _ = resp.Body.Close() }, "cancel": cancel, "channel": func() { close(channel) },
-			}[how])
-			start := time.Now()
-			_, err := io.ReadAll(resp.Body)
-			assert.Error(t, err)
-			assert.Equal(t, 1100*time.Millisecond, time.Since(start))
-			assert.NoError(t, resp.Body.Close())
-			time.Sleep(time.Minute) // the goroutines of Read and Close end
-		})
-	}
-}
-
-// A body that was read and closed has an error, as in net/http, and no clean end.
-func TestReadAfterTheEndAndClose(t *testing.T) {
-	for _, header := range []string{`ETag: "v1"`, "X: without a validator"} {
-		resp := mustGet(t, over(t, transport.Config{Rule: quick}, script(cutWith(io.EOF, "text", header))))
-		require.Equal(t, "text", mustRead(t, resp))
-		require.NoError(t, resp.Body.Close())
-		_, err := resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, http.ErrBodyReadAfterClose, err, header)
-	}
 }
 
 // Close may come at any moment and leaves nothing behind. A goroutine that stays
@@ -1123,31 +749,3 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		}
 	})
 }
-
-// The rest comes with a body whose Read counts too much.
-func TestRestThatOvercounts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		sent := 0
-		tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Request: req, ContentLength: 9, Header: http.Header{"Etag": {`"v1"`}}}
-			if sent++; sent == 1 {
-				resp.Body = testkit.CutAt("abc", io.ErrUnexpectedEOF)
-				return resp, nil
-			}
-			resp.StatusCode, resp.ContentLength, resp.Body = 206, 6, overcounting{}
-			resp.Header.Set("Content-Range", "bytes 3-8/9")
-			return resp, nil
-		})})
-		resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, "http://a.test", nil))
-		var got strings.Builder
-		_, err := io.Copy(&got, resp.Body)
-		assert.Error(t, err)
-		assert.Equal(t, "abc", got.String())
-		_ = resp.Body.Close()
-	})
-}
-
-type overcounting struct{}
-
-func (overcounting) Read(p []byte) (int, error) { return len(p) + 1, nil }
-func (overcounting) Close() error               { return nil }

@@ -698,32 +698,3 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 		})
 	}
 }
-
-// TestRateLimitIsForeseen: a retry whose turn would come after the deadline is
-// not begun, so that the caller still gets the response.
-func TestRateLimitIsForeseen(t *testing.T) {
-	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}.Or(quick), ts.Status(503).Body("busy"))
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
-		require.NoError(t, got.err)
-		assert.Equal(t, "busy", got.body)
-		assert.Equal(t, transport.ReasonRateLimit, got.reason)
-		assert.Zero(t, got.elapsed)
-	})
-}
-
-// TestTurnsOfThoseWhoLeave: the next in the queue has them.
-func TestTurnsOfThoseWhoLeave(t *testing.T) {
-	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}.Or(quick), ts.OK("hello"))
-		start := time.Now()
-		require.NoError(t, s.send(http.MethodGet, nil).err)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(500*time.Millisecond, cancel)
-		assert.ErrorIs(t, s.do(s.request(http.MethodGet, nil).WithContext(ctx)).err, context.Canceled)
-		require.NoError(t, s.send(http.MethodGet, nil).err)
-		assert.Equal(t, time.Second, time.Since(start))
-	})
-}

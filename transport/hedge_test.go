@@ -141,26 +141,6 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestQuickResponsesAreNotHedged: the first attempt has a response or an error before
-// the delay is over.
-func TestQuickResponsesAreNotHedged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200))
-		ev := &recorder{}
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
-		}})
-		for range 2 {
-			resp, err := get(t, tr, ev.on(t.Context()))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			_ = resp.Body.Close()
-		}
-		assert.Equal(t, []time.Duration{0, 40 * time.Millisecond, 1070 * time.Millisecond}, server.arrivals())
-		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonRetry, transport.ReasonFinal}, ev.reasons())
-	})
-}
-
 // TestWhatIsNotHedged: a request is not hedged if it must not be sent twice or if a
 // limit forbids the hedge.
 func TestWhatIsNotHedged(t *testing.T) {
@@ -297,42 +277,6 @@ func TestWhatIsNotHedged(t *testing.T) {
 	}
 }
 
-// TestHedgesAreRetriesForTheBudget: each hedge takes a retry from the budget.
-func TestHedgesAreRetriesForTheBudget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(200).Delay(time.Second))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}}})
-		const requests = 1000
-		together(requests, func(int) {
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		})
-		elapsed := time.Since(server.start).Seconds()
-		t.Logf("%d requests, %d attempts in %.2f s", requests, server.attempts(), elapsed)
-		assert.LessOrEqual(t, float64(server.attempts()), 1.2*requests+30+3*elapsed)
-		assert.Greater(t, server.attempts(), requests+20)
-	})
-}
-
-// TestRefusedHedgeCostsNoTurn: a hedge that the budget refuses takes no token of the
-// rate.
-func TestRefusedHedgeCostsNoTurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(func(req *http.Request) (*http.Response, error) {
-			if req.URL.Path == "/fails" {
-				return play(req, status(503))
-			}
-			return play(req, status(200).Delay(time.Second))
-		})
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			RateLimit: policy.RateLimit{PerSecond: 0.01, Burst: 4}, RetryBudget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{Delay: 10 * time.Millisecond},
-		}})
-		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
-			responds(t, tr, http.MethodGet, "http://h.test/"+path)
-		}
-		assert.Equal(t, []time.Duration{0, 0, 0, time.Second}, server.arrivals())
-	})
-}
-
 // TestHedgeAndRetry: a response that would be retried waits for the other attempt. If
 // both would be retried, the loop goes on.
 func TestHedgeAndRetry(t *testing.T) {
@@ -388,26 +332,6 @@ func TestHedgeAndRetry(t *testing.T) {
 	}
 }
 
-// TestCancelDuringTheRace ends both attempts. The caller sees its own reason, as it
-// would with a plain transport.
-func TestCancelDuringTheRace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(faults.Hang())
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
-		reason := errors.New("the caller's reason")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(reason) })
-		_, err := get(t, tr, ctx)
-		assert.ErrorIs(t, err, reason)
-		assert.Equal(t, time.Second, time.Since(server.start))
-		server.sent(t, 2)
-		synctest.Wait()
-		s := stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-		assert.False(t, s.CircuitOpen)
-	})
-}
-
 // TestBothRespondAtOnce: exactly one response is delivered. The other is closed.
 func TestBothRespondAtOnce(t *testing.T) {
 	for range 200 {
@@ -432,29 +356,6 @@ func TestBothRespondAtOnce(t *testing.T) {
 	}
 }
 
-// TestHedgeAtTheInstantOfTheResponse: the delay ends when the first answer arrives.
-func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
-	for range 200 {
-		bubble(t, func(t *testing.T) {
-			var l ledger
-			server := script()
-			server.serve = func(req *http.Request) (*http.Response, error) {
-				if err := pause(req, 50*time.Millisecond); err != nil {
-					return nil, err
-				}
-				return newResponse(req, 200, l.body(req.Context(), "text")), nil
-			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
-			resp := mustGet(t, tr)
-			assert.Equal(t, "text", mustRead(t, resp))
-			_ = resp.Body.Close()
-			synctest.Wait()
-			assert.Zero(t, l.open.Load(), "open bodies")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		})
-	}
-}
-
 // TestHedgeUnderAnAttemptTimeout: each attempt has a timeout of its own.
 func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -464,38 +365,6 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 		}})
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 2500 * time.Millisecond}, server.arrivals())
-	})
-}
-
-// TestHedgePercentileNeedsSamples: no request is hedged before there are enough samples.
-func TestHedgePercentileNeedsSamples(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var slow atomic.Bool
-		server := script()
-		server.serve = func(req *http.Request) (*http.Response, error) {
-			takes := 10 * time.Millisecond
-			if slow.Load() {
-				takes = time.Second
-			}
-			return play(req, status(200).Delay(takes))
-		}
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
-		slow.Store(true)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		server.sent(t, 1)
-		slow.Store(false)
-		for range 40 {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		server.sent(t, 41)
-		slow.Store(true)
-		start := time.Since(server.start)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		all := server.arrivals()
-		require.Len(t, all, 43)
-		after := all[42] - start
-		assert.Greater(t, after, 10*time.Millisecond)
-		assert.LessOrEqual(t, after, 10*time.Millisecond*105/100+1)
 	})
 }
 
@@ -708,30 +577,6 @@ func TestCallerLeavesWhileAStallIsClassified(t *testing.T) {
 	})
 }
 
-// TestShareOfHedges: at a host with a long tail, about as many requests are hedged as take longer
-// than the percentile.
-func TestShareOfHedges(t *testing.T) {
-	const requests = 5000
-	for _, percentile := range []float64{80, 90, 98} {
-		bubble(t, func(t *testing.T) {
-			dice := rand.New(rand.NewPCG(1, 2))
-			server := script()
-			server.serve = func(req *http.Request) (*http.Response, error) {
-				server.mu.Lock()
-				takes := 20*time.Millisecond + time.Duration(dice.ExpFloat64()*float64(30*time.Millisecond))
-				server.mu.Unlock()
-				return play(req, status(200).Delay(takes))
-			}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: percentile}, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}})
-			for range requests {
-				responds(t, tr, http.MethodGet, "http://h.test/")
-			}
-			share := 100 * float64(server.attempts()-requests) / requests
-			assert.InDelta(t, 100-percentile, share, (100-percentile)/5, "percent of the requests are hedged")
-		})
-	}
-}
-
 // TestFirstAttemptRunsInTheCallersGoroutine: a request whose response comes before the hedge is due
 // costs no goroutine. Those of earlier tests may end meanwhile.
 func TestFirstAttemptRunsInTheCallersGoroutine(t *testing.T) {
@@ -888,21 +733,6 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 			time.Sleep(time.Second) // for a loser that ignores its context
 		})
 	}
-}
-
-// TestCancelWhileA4xxWaits: the outcome of the other attempt stays unknown.
-func TestCancelWhileA4xxWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(faults.Hang(), status(404))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
-		ctx, cancel := context.WithCancel(transport.WithIdempotent(t.Context()))
-		time.AfterFunc(time.Second, cancel)
-		_, err := tr.RoundTrip(newRequest(t, http.MethodDelete, "http://h.test/", nil).WithContext(ctx))
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, time.Second, time.Since(server.start))
-		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
 }
 
 // TestFinalErrorAfterAHedge: a hedge is not a retry, so the error of the attempt that
@@ -1102,27 +932,6 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 	})
 }
 
-// A percentile as high as 99.9 works after enough responses.
-func TestHedgeAfterAHighPercentile(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var slow atomic.Bool
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
-			rt(func(req *http.Request) (*http.Response, error) {
-				if slow.Swap(false) {
-					return play(req, status(200).Delay(10*time.Second))
-				}
-				return play(req, status(200).Delay(10*time.Millisecond))
-			}))
-		for range 3000 {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		slow.Store(true)
-		start := time.Now()
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Less(t, time.Since(start), time.Second)
-	})
-}
-
 // A response of a race that would be retried is closed and releases its slot at
 // once, however long the other attempt takes.
 func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
@@ -1230,19 +1039,5 @@ func TestGetBodyThatPanicsInARace(t *testing.T) {
 		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
 		synctest.Wait()
 		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
-}
-
-// The wait that the loser of a race was told binds the retry.
-func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(
-			deafly(2*time.Second, status(500, "Retry-After: 20")),
-			deafly(3*time.Second, faults.Fail(io.ErrUnexpectedEOF)),
-			status(200))
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(quick)}, server)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		require.Len(t, server.arrivals(), 3, "requests sent")
-		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)
 	})
 }

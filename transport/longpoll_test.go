@@ -4,7 +4,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -94,39 +93,6 @@ func TestStreamUnderTimeouts(t *testing.T) {
 	}
 }
 
-// Long polls hold slots of the limiter as long as they wait for their headers. Polls through a
-// Transport of their own hold up nobody.
-func TestLongPollsAtTheGate(t *testing.T) {
-	for name, own := range map[string]bool{"same Transport": false, "a Transport of their own": true} {
-		inBubble(t, name, func(t *testing.T) {
-			server := faults.New(nil, func(req *http.Request) faults.Step {
-				if req.Method == http.MethodOptions {
-					return poll
-				}
-				return faults.Status(200)
-			})
-			plain := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 50}}}, server)
-			polls := http.RoundTripper(plain)
-			if own {
-				polls = over(t, transport.Config{}, server)
-			}
-			var all sync.WaitGroup
-			for range 50 {
-				all.Go(func() { _, _ = send(t, polls, http.MethodOptions, "http://h.test/") })
-			}
-			time.Sleep(time.Second)
-			start := time.Now()
-			responds(t, plain, http.MethodGet, "http://h.test/")
-			if own {
-				assert.Zero(t, time.Since(start))
-			} else {
-				assert.GreaterOrEqual(t, time.Since(start), 54*time.Second)
-			}
-			all.Wait()
-		})
-	}
-}
-
 // stream returns a stream whose pieces come a minute apart, and then its end.
 func streamed(req *http.Request, end error, pieces ...string) *http.Response {
 	r, w := io.Pipe()
@@ -197,34 +163,6 @@ func TestFirstEventTimeout(t *testing.T) {
 			assert.Equal(t, want, string(whole))
 		})
 	}
-}
-
-// The end of the caller's context ends the wait, with its own error. Other responses
-// are not awaited.
-func TestFirstEventTimeoutAndItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		gone := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(30*time.Second, func() { cancel(gone) })
-		sent := 0
-		tr := over(t, transport.Config{Rule: policy.Rule{FirstEventTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
-			if sent++; sent == 1 {
-				return streamed(req, nil, "data: a\n\n"), nil
-			}
-			resp := streamed(req, nil, "data: a\n\n")
-			resp.Header.Set("Content-Type", "application/json")
-			return resp, nil
-		}))
-		_, err := get(t, tr, ctx)
-		assert.ErrorIs(t, err, context.Canceled)
-		count(t, 1, sent, "request sent")
-
-		start := time.Now()
-		resp := mustGet(t, tr)
-		assert.Equal(t, start, time.Now(), "no reader waits for JSON")
-		require.NoError(t, resp.Body.Close())
-		time.Sleep(time.Hour)
-	})
 }
 
 // A crowd counts what callers do to a host that answers each request with a 503 after

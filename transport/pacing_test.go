@@ -118,75 +118,6 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 	})
 }
 
-// TestPacingDoesNotBelieveEverything: a window that ends in a day stops a host
-// for no longer than MaxRetryAfter.
-func TestPacingDoesNotBelieveEverything(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{QuotaPacing: policy.On}})
-		for range 3 {
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}
-		assert.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, server.arrivals())
-	})
-}
-
-// TestPacingIsPerScope: each token has a quota of its own.
-func TestPacingIsPerScope(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{QuotaPacing: policy.On}})
-		for _, token := range []string{"a", "b", "a"} {
-			responds(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
-		}
-		assert.Equal(t, []time.Duration{0, 0, 30 * time.Second}, server.arrivals())
-	})
-}
-
-// TestOneWrongQuota: a wrong quota slows a host down until the next response, and no
-// longer.
-func TestOneWrongQuota(t *testing.T) {
-	for name, wrong := range map[string][]string{
-		"none left for a day":  {"X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 86400"},
-		"one left for an hour": {"RateLimit: \"a\";r=1;t=3600", "RateLimit-Policy: \"a\";q=5000"},
-	} {
-		for _, n := range []int{1, 5} {
-			for _, hedge := range []time.Duration{0, 50 * time.Millisecond} {
-				inBubble(t, fmt.Sprintf("%s, %d workers, hedge %v", name, n, hedge), func(t *testing.T) {
-					var mu sync.Mutex
-					attempts := 0
-					server := script(func(req *http.Request) (*http.Response, error) {
-						mu.Lock()
-						attempts++
-						mine := attempts
-						mu.Unlock()
-						if err := pause(req, time.Duration(20+mine%7*20)*time.Millisecond); err != nil {
-							return nil, err
-						}
-						if mine == 20 {
-							return play(req, status(200, wrong...))
-						}
-						return play(req, status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600"))
-					})
-					rule := policy.Rule{QuotaPacing: policy.On}
-					if hedge > 0 {
-						rule.Hedge = policy.Hedge{Delay: hedge}
-					}
-					tr := mustNew(t, transport.Config{Base: server, Rule: rule})
-					together(n, func(int) {
-						for range 500 / n {
-							assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-						}
-					})
-					took := time.Since(server.start)
-					t.Logf("%v for 500 requests", took)
-					assert.Less(t, took, 2*time.Minute+time.Duration(500/n)*200*time.Millisecond)
-				})
-			}
-		}
-	}
-}
-
 // A tokenServer has a quota of tokens in each window, and says so in OpenAI's fields.
 type tokenServer struct {
 	window time.Duration
@@ -350,24 +281,6 @@ func TestFleetRateOfCosts(t *testing.T) {
 	}
 }
 
-// A rate counts costs. A cost above the burst takes a full bucket.
-func TestRateCountsCosts(t *testing.T) {
-	for name, limiter := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Max: 5}} {
-		inBubble(t, name, func(t *testing.T) {
-			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Concurrency: limiter, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 20}}}, base)
-			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
-				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
-			}
-			ms := time.Millisecond
-			want := []time.Duration{0, 500 * ms, 600 * ms, 2600 * ms, 4600 * ms, 4700 * ms}
-			for i, at := range base.arrivals() {
-				assert.InDelta(t, want[i], at, float64(ms), "request %d", i)
-			}
-		})
-	}
-}
-
 // A cost below 1 counts as 1.
 func TestCostBelowOne(t *testing.T) {
 	for _, cost := range []int{0, -1, math.MinInt} {
@@ -380,36 +293,6 @@ func TestCostBelowOne(t *testing.T) {
 			assert.Equal(t, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}, base.arrivals())
 		})
 	}
-}
-
-// Requests that wait keep their order, whatever they cost, and give up at once if their
-// deadline comes before their tokens.
-func TestCostsInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var order []string
-		tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, req.Header.Get("Cost"))
-			return newResponse(req, 200, http.NoBody), nil
-		}))
-		var all sync.WaitGroup
-		for _, cost := range []string{"10", "9", "1", "8", "2"} {
-			all.Go(func() {
-				responds(t, tr, "GET", "http://h.test/", "Cost: "+cost)
-			})
-			time.Sleep(time.Millisecond)
-		}
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond) // the others need 2 s
-		defer cancel()
-		_, err := get(t, tr, ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, begin, time.Now(), "at once")
-		all.Wait()
-		assert.Equal(t, []string{"10", "9", "1", "8", "2"}, order)
-	})
 }
 
 // Cost is called once per request, also with retries, hedges and waits, and not without a

@@ -58,9 +58,9 @@ var pitfalls = []struct {
 	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal field.TestRetryAfterStatuses transport.TestPOST"},
 	{9, "discarded responses not closed: leaks, deadlock under MaxConnsPerHost", "transport.TestNoConnectionIsLeftBehind transport.TestOneConnectionIsEnough transport.TestDiscard"},
 	{10, "draining without a bound, or too little, or not at all", "transport.TestErrorBodiesDoNotHoldTheRetryUp transport.TestConnectionsAreReused transport.TestDiscard"},
-	{11, "the whole body in memory before the first attempt; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestUploadMemoryIsBounded transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
+	{11, "the whole body in memory before the first attempt; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
 	{12, "the caller's body never closed; the caller's request changed", "transport.TestContractClosesTheBody transport.TestBodiesThatAreMadeAreClosed transport.TestContractDoesNotModifyTheRequest"},
-	{13, "one reader shared by attempts while the transport still reads it", "transport.TestEarlyResponses transport.TestHTTP2EarlyResponses transport.TestSourceUnderConcurrency transport.TestEarlyResponseWhileReading"},
+	{13, "one reader shared by attempts while the transport still reads it", "transport.TestEarlyResponses transport.TestHTTP2EarlyResponses transport.TestUploadsOfOneReader replay.TestRewindDuringARead"},
 	{15, "the attempt's context cancelled before its body is read, or never", "transport.TestAttemptTimeout transport.TestHangs"},
 	{16, "a wrapper hides io.Writer: upgrades die", "transport.TestUpgradesOverTheWire transport.TestUpgradesAreUntouched transport.TestPlainBodiesAreNotWrapped"},
 	{17, "CloseIdleConnections on the shared pool after a failure", "transport.TestOtherConnectionsAreLeftAlone transport.TestCloseIdleConnections"},
@@ -83,7 +83,7 @@ var pitfalls = []struct {
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport retry.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestAttemptEnds transport.TestLinesOfAttempts"},
-	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
+	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead replay.TestRewindDuringARead"},
 	{42, "two-digit years", "transport.TestHostileWaits field.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},
 	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits field.TestSeveralRetryAfter"},
@@ -92,7 +92,7 @@ var pitfalls = []struct {
 // TestPitfallsHaveTests: every test that the index names exists.
 func TestPitfallsHaveTests(t *testing.T) {
 	exists := map[string]bool{}
-	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "retry": "../retry", "formula": "../internal/formula", "field": "../internal/field", "peek": "../internal/peek"} {
+	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "retry": "../retry", "formula": "../internal/formula", "field": "../internal/field", "peek": "../internal/peek", "replay": "../internal/replay"} {
 		for f := range testsIn(t, dir) {
 			exists[name+"."+f] = true
 		}

@@ -59,7 +59,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	})
 }
 
-// TestUpdateReachesTheQueue: a rate and a Max that are raised also hold for the requests that wait.
+// TestUpdateReachesTheQueue: a rate and a Max that are raised or taken away also hold for the requests that wait.
 func TestUpdateReachesTheQueue(t *testing.T) {
 	slow, fast := policy.RateLimit{PerSecond: 0.01, Burst: 1}, policy.RateLimit{PerSecond: 100, Burst: 1}
 	five, one, fifty := policy.Concurrency{Max: 5}, policy.Concurrency{Max: 1}, policy.Concurrency{Max: 50}
@@ -67,6 +67,8 @@ func TestUpdateReachesTheQueue(t *testing.T) {
 		"rate":           {policy.Rule{RateLimit: slow}, policy.Rule{RateLimit: fast}},
 		"rate and limit": {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{RateLimit: fast, Concurrency: five}},
 		"Max":            {policy.Rule{Concurrency: one}, policy.Rule{Concurrency: fifty}},
+		"no rate":        {policy.Rule{RateLimit: slow}, policy.Rule{}},
+		"no limit":       {policy.Rule{RateLimit: slow, Concurrency: five}, policy.Rule{}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: script(status(204).Delay(time.Second)), Rule: row.old})
@@ -102,58 +104,6 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 		_ = resp.Body.Close()
 		assert.LessOrEqual(t, time.Since(start), 40*time.Millisecond, "the response of 40 ms came after")
 	})
-}
-
-// MaxElapsedTime also bounds the wait of a retry at the limiter.
-func TestMaxElapsedAtTheLimiter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script(func(req *http.Request) (*http.Response, error) {
-			if req.URL.Path == "/long" {
-				return play(req, status(200).Delay(time.Minute))
-			}
-			return play(req, status(503))
-		})
-		rule := policy.Rule{MaxElapsedTime: 5 * time.Second, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
-		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
-		done := make(chan struct{})
-		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
-			defer close(done)
-			responds(t, tr, http.MethodGet, "http://h.test/long")
-		})
-		_, err := get(t, tr, t.Context())
-		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
-		e := errorAs[*transport.Error](t, err)
-		assert.Equal(t, transport.ReasonConcurrency, e.Reason)
-		<-done
-		time.Sleep(time.Minute)
-		base.sent(t, 2)
-		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
-	})
-}
-
-// A request whose turn by the rate comes after its deadline is refused at once,
-// with and without a concurrency limit.
-func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
-	for name, limited := range map[string]policy.Concurrency{"rate": {}, "rate and limiter": {Max: 100}} {
-		inBubble(t, name, func(t *testing.T) {
-			base := script(faults.Status(200))
-			tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}, Concurrency: limited}}, base)
-			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
-			defer cancel()
-			var wg sync.WaitGroup
-			for range 20 {
-				wg.Go(func() {
-					if _, err := get(t, tr, ctx); err != nil {
-						assert.ErrorIs(t, err, context.DeadlineExceeded)
-						assert.Zero(t, time.Since(base.start))
-					}
-				})
-				synctest.Wait() // each request finds the request before it in the queue
-			}
-			wg.Wait()
-			base.sent(t, 6, "one per second")
-		})
-	}
 }
 
 // A refusal names the limit in the error and to the hooks.
@@ -398,22 +348,6 @@ func TestSnapshotAsJSON(t *testing.T) {
 	text, err = json.Marshal(transport.HostState{})
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "throttled_until")
-}
-
-// A limit that Update turned off is no longer in the Snapshot.
-func TestSnapshotAfterUpdate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
-		mustGet(t, tr)
-		s := stateOf(t, tr)
-		assert.NotZero(t, s.ConcurrencyLimit)
-		assert.Equal(t, 10., s.RateLimit)
-		require.NoError(t, tr.Update(policy.Rule{}, nil))
-		mustGet(t, tr)
-		s = stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyLimit)
-		assert.Zero(t, s.RateLimit)
-	})
 }
 
 // A snapshot tells how many requests wait for a quota and for the rate.

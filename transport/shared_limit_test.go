@@ -3,18 +3,14 @@ package transport_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -91,155 +87,4 @@ func TestRefusedAgain(t *testing.T) {
 		t.Logf("%d attempts", server.attempts())
 		assert.LessOrEqual(t, server.attempts(), 202, "attempts")
 	})
-}
-
-// With Throttle on and a limit that is really shared, hardly a request is sent during a wait, and all
-// are served soon after it.
-func TestSharedLimit(t *testing.T) {
-	const from, until = 10 * time.Second, 60 * time.Second
-	for name, row := range map[string]struct {
-		most int // arrivals during the wait
-		run  func(one func(), ends func() bool)
-	}{
-		"an open loop": {5, func(one func(), _ func() bool) {
-			together(50*60, func(i int) {
-				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
-				one()
-			})
-		}},
-		"100 goroutines": {110, func(one func(), ends func() bool) {
-			together(100, func(int) {
-				for !ends() {
-					one()
-					time.Sleep(100 * time.Millisecond)
-				}
-			})
-		}},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			var mu sync.Mutex
-			var last time.Duration // when the last request ended that began before the end of the wait
-			var server *origin
-			server = script(func(req *http.Request) (*http.Response, error) {
-				at := time.Since(server.start)
-				if err := pause(req, 20*time.Millisecond); err != nil {
-					return nil, err
-				}
-				if from <= at && at < until {
-					return play(req, status(429, fmt.Sprint("Retry-After: ", int((until-at+time.Second-1)/time.Second)), "Date: "))
-				}
-				return play(req, status(200))
-			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
-			row.run(func() {
-				begin := time.Since(server.start)
-				responds(t, tr, http.MethodGet, "http://h.test/")
-				mu.Lock()
-				defer mu.Unlock()
-				if begin < until {
-					last = max(last, time.Since(server.start))
-				}
-			}, func() bool { return time.Since(server.start) > until })
-			during := server.between(from, until)
-			t.Logf("%d arrivals during the wait, and all served %v after it", during, last-until)
-			assert.LessOrEqual(t, during, row.most)
-			assert.LessOrEqual(t, last-until, 2500*time.Millisecond)
-		})
-	}
-}
-
-// A request waits for the holds of others for MaxRetryAfter in all, however often they are renewed.
-// Then it goes. With a deadline before that it fails at once, and the error says until when.
-func TestPatienceWithOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(func(req *http.Request) (*http.Response, error) {
-			if seconds, err := strconv.Atoi(req.URL.Path[1:]); err == nil {
-				time.Sleep(time.Duration(seconds) * time.Second)
-				return play(req, status(429, "Retry-After: 3600"))
-			}
-			return play(req, status(200))
-		})
-		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
-		for _, after := range []string{"1", "30", "60", "90", "120"} { // all are sent before the first hold
-			go responds(t, tr, http.MethodPost, "http://h.test/"+after)
-		}
-		time.Sleep(2 * time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		_, err := get(t, tr, ctx)
-		e := errorAs[*transport.Error](t, err)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, stateOf(t, tr).ThrottledUntil, e.Until)
-		assert.Equal(t, 2*time.Second, time.Since(server.start), "at once")
-
-		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		assert.Equal(t, 2*time.Second+time.Minute, time.Since(server.start))
-		time.Sleep(3 * time.Minute)
-	})
-}
-
-// A quota is a server that allows a number of requests per window. Its refusals name the
-// whole seconds to the end of the window.
-type quota struct {
-	*origin
-	mu    sync.Mutex
-	told  []time.Duration // when the first refusal of a window was given
-	ends  []time.Duration // and when that window ended
-	count int             // refusals
-}
-
-func newQuota(limit int, window, takes time.Duration) *quota {
-	q := &quota{}
-	used, number := 0, time.Duration(-1)
-	q.origin = script(func(req *http.Request) (*http.Response, error) {
-		q.mu.Lock()
-		now := time.Since(q.start)
-		if now/window != number {
-			number, used = now/window, 0
-		}
-		used++
-		refused, end := used > limit, (number+1)*window
-		q.mu.Unlock()
-		if !refused { // takes longer, so that successes arrive after the first refusal
-			return play(req, status(200).Delay(takes+time.Duration(rand.Int64N(int64(3*takes)))))
-		}
-		if err := pause(req, takes); err != nil {
-			return nil, err
-		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.count++; len(q.ends) == 0 || q.ends[len(q.ends)-1] != end {
-			q.told, q.ends = append(q.told, time.Since(q.start)), append(q.ends, end)
-		}
-		return play(req, status(429, "Retry-After: "+strconv.Itoa(int((end-now+time.Second-1)/time.Second)), "Date: "))
-	})
-	return q
-}
-
-// When a quota really is used up, nothing is sent between the first refusal and the window's end,
-// although successes arrive meanwhile.
-func TestQuotaReallyUsedUp(t *testing.T) {
-	for _, row := range []struct {
-		n, each, limit int
-		window         time.Duration
-	}{
-		{4, 100, 50, 5 * time.Second},
-		{50, 12, 50, 5 * time.Second},
-		{8, 50, 20, 2 * time.Second},
-	} {
-		inBubble(t, fmt.Sprintf("%d workers, %d per %v", row.n, row.limit, row.window), func(t *testing.T) {
-			server := newQuota(row.limit, row.window, 10*time.Millisecond)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				ShareRetryAfter: policy.On, MaxAttempts: 20, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}})
-			together(row.n, func(int) {
-				for range row.each {
-					assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-				}
-			})
-			require.NotEmpty(t, server.told)
-			for i, from := range server.told {
-				assert.Zero(t, server.between(from+1, server.ends[i]))
-			}
-		})
-	}
 }

@@ -12,12 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
-	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -36,165 +33,6 @@ func free(t *testing.T, tr *transport.Transport, n int) {
 			_ = resp.Body.Close()
 		}
 	})
-}
-
-// TestForgottenBodies: a body that nobody closes does not keep its slot forever. A
-// failure has no slot after its headers. The end of the context releases the slot, and
-// so does time.
-func TestForgottenBodies(t *testing.T) {
-	rows := map[string]struct {
-		response answer
-		ends     bool // the context of each request
-		read     int  // bytes
-		after    time.Duration
-	}{
-		"429":                                {response: status(429)},
-		"408":                                {response: status(408)},
-		"500":                                {response: status(500)},
-		"501":                                {response: status(501)},
-		"503":                                {response: status(503, "Retry-After: 100000")},
-		"200, its context has ended":         {response: status(200), ends: true},
-		"200, read a little, context ended":  {response: status(200), ends: true, read: 1},
-		"404, its context has ended":         {response: status(404), ends: true},
-		"200, nobody ever reads it":          {response: status(200), after: 10 * time.Second},
-		"200, nobody reads it to its end":    {response: status(200), read: 1, after: 10 * time.Second},
-		"404, nobody ever reads it":          {response: status(404), after: 10 * time.Second},
-		"200, its Read panics":               {response: broken(func() { panic("body") }), read: 1},
-		"200, its Read ends its goroutine":   {response: broken(runtime.Goexit), read: 1},
-		"200, its Close hangs":               {response: stuckResponse, read: -1, after: 10 * time.Second},
-		"200, its Close panics in goroutine": {response: broken(func() { panic("body") }), read: -1},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			const slots = 10
-			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-				if req.URL.Path == "/free" {
-					return play(req, status(200))
-				}
-				return play(req, row.response)
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: slots}, MaxAttempts: 1}})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var kept []*http.Response // nobody closes them, and they are not garbage
-			for range slots {
-				resp := mustGetWith(t, tr, ctx)
-				kept = append(kept, resp)
-				use(resp, row.read)
-			}
-			synctest.Wait()
-			if row.ends {
-				cancel()
-				synctest.Wait()
-			}
-			if row.after > 0 {
-				at, short := context.WithTimeout(t.Context(), row.after-time.Second)
-				defer short()
-				_, err := get(t, tr, at)
-				assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
-			} else {
-				assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-			}
-			time.Sleep(2 * time.Second)
-			free(t, tr, slots)
-			runtime.KeepAlive(kept)
-			time.Sleep(2 * time.Hour) // hanging requests end
-		})
-	}
-}
-
-// use reads n bytes of a body. If n is negative, it closes the body. It runs in a
-// goroutine of its own, because a panic or Goexit in the body would end the test.
-func use(resp *http.Response, n int) {
-	go func() {
-		defer func() { _ = recover() }()
-		if n < 0 {
-			_ = resp.Body.Close()
-		} else if n > 0 {
-			_, _ = resp.Body.Read(make([]byte, n))
-		}
-	}()
-}
-
-// broken responds with a body whose methods do something bad.
-func broken(what func()) answer {
-	return func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 200, rudeBody(what)), nil
-	}
-}
-
-func stuckResponse(req *http.Request) (*http.Response, error) {
-	return newResponse(req, 200, rudeBody(func() { time.Sleep(time.Hour) })), nil
-}
-
-type rudeBody func()
-
-func (b rudeBody) Read([]byte) (int, error) { b(); return 0, io.EOF }
-func (b rudeBody) Close() error             { b(); return nil }
-
-// TestSlowDownloadKeepsItsSlot: a body with a length keeps its slot while somebody reads it,
-// however long the server takes for the next bytes.
-func TestSlowDownloadKeepsItsSlot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-			r, w := io.Pipe()
-			go func() {
-				for range 3 {
-					time.Sleep(10 * time.Minute)
-					_, _ = w.Write([]byte("x"))
-				}
-				_ = w.Close()
-			}()
-			resp := newResponse(req, 200, r)
-			resp.ContentLength = 3
-			return resp, nil
-		}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}})
-		resp := mustGet(t, tr)
-		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
-		time.Sleep(29 * time.Minute)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		_, err := get(t, tr, ctx)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		next, err := get(t, tr, t.Context()) // waits for the body's end
-		require.NoError(t, err)
-		assert.Zero(t, stateOf(t, tr).ConcurrencyWaiting)
-		_ = next.Body.Close()
-		time.Sleep(time.Hour)
-	})
-}
-
-// TestMixedLatencies: slow responses are no reason to refuse a request that may be
-// fast.
-func TestMixedLatencies(t *testing.T) {
-	for name, busy := range map[string]bool{"a slot is free": false, "all have to wait": true} {
-		inBubble(t, name, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-				d := 10 * time.Millisecond
-				if req.URL.Path == "/slow" {
-					d = 30 * time.Second
-				}
-				return play(req, status(200).Delay(d))
-			}), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}})
-			for range 3 {
-				responds(t, tr, http.MethodGet, "http://h.test/slow")
-			}
-			if busy {
-				for range 2 {
-					go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/slow") }()
-				}
-				time.Sleep(29 * time.Second)
-			}
-			together(6, func(int) {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				resp, err := get(t, tr, ctx)
-				if assert.NoError(t, err) {
-					_ = resp.Body.Close()
-				}
-			})
-			time.Sleep(time.Minute)
-		})
-	}
 }
 
 // TestPanicsGiveEverythingBack: whenever a function panics or ends its goroutine, the
@@ -385,28 +223,4 @@ func TestPanicDoesNotWaitForClose(t *testing.T) {
 			time.Sleep(time.Minute) // the Close ends
 		})
 	}
-}
-
-// endlessContext panics when somebody wants to know when it ends.
-type endlessContext struct{ context.Context }
-
-func (endlessContext) Done() <-chan struct{} { panic("no end") }
-
-// TestSlotOfAContextThatPanics: if the context panics while the body takes over the slot, the
-// slot ends once.
-func TestSlotOfAContextThatPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, transport.Config{Base: newNoop()})
-		var g concurrency.Limiter
-		for range 3 {
-			assert.Panics(t, func() {
-				resp := &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}
-				tr.Landed(&g, endlessContext{context.Background()}, getRequest(t, "http://h"), resp)
-			})
-			assert.Zero(t, g.State().InFlight, "requests in flight")
-		}
-		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(concurrency.Slot), nil, concurrency.Config{Max: 1}).Verb)
-		assert.Equal(t, 1, g.State().InFlight, "requests in flight")
-	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -133,44 +132,6 @@ func TestRampWithoutResponses(t *testing.T) {
 	})
 }
 
-// TestInFlightJoinTheThrottle: requests that were under way when the first 429
-// came wait in the same queue with their retries.
-func TestInFlightJoinTheThrottle(t *testing.T) {
-	const n = 50
-	bubble(t, func(t *testing.T) {
-		takes := 100 * time.Millisecond
-		server := newStrict(429, 2*time.Second, takes)
-		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-			ShareRetryAfter: policy.On, Backoff: backoff.Constant(time.Millisecond), RetryBudget: policy.RetryBudget{Enabled: policy.Off},
-		}})
-		var told, again [n]time.Duration
-		opened := make(chan time.Duration, 1)
-		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).ThrottledUntil.Sub(server.start) })
-		together(n, func(i int) {
-			time.Sleep(time.Duration(i) * time.Millisecond)
-			ctx := transport.WithTrace(t.Context(), &transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
-				if e.Reason == transport.ReasonRetry {
-					told[i] = time.Since(server.start) + e.RetryAfter
-				}
-			}})
-			resp, err := get(t, tr, ctx)
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
-				again[i] = time.Since(server.start) - takes
-				_ = resp.Body.Close()
-			}
-		})
-		for i := range n {
-			assert.GreaterOrEqual(t, again[i], told[i], "earlier than asked")
-		}
-		all, opens := server.arrivals(), <-opened
-		require.Len(t, all, 2*n)
-		assert.GreaterOrEqual(t, all[n], opens)
-		followRamp(t, all[n:], opens, takes)
-		t.Logf("opens at %v, the last arrival at %v", opens, slices.Max(all))
-	})
-}
-
 // TestHoldBehindTheOtherLimits: a hold that begins while a request waits for
 // the rate, the limiter or a quota holds that request, too.
 func TestHoldBehindTheOtherLimits(t *testing.T) {
@@ -271,43 +232,6 @@ func TestSlotOfARefusal(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAYear: a bad response holds its scope for MaxRetryAfter and no longer. If the rule
-// waits for as long as the server says, that is an hour for others.
-func TestRetryAfterOfAYear(t *testing.T) {
-	for most, row := range map[time.Duration]struct {
-		told int
-		held time.Duration
-	}{30 * time.Second: {429, 30 * time.Second}, policy.Off: {200, time.Hour}} {
-		inBubble(t, fmt.Sprint(most), func(t *testing.T) {
-			server := script(status(429, "Retry-After: 31536000"), status(200))
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				ShareRetryAfter: policy.On, MaxRetryAfter: most}})
-			together(10, func(i int) {
-				time.Sleep(time.Duration(i) * time.Second)
-				want := 200
-				if i == 0 {
-					want = row.told
-				}
-				assert.Equal(t, want, responds(t, tr, http.MethodGet, "http://h.test/"))
-			})
-			all := server.arrivals()
-			assert.GreaterOrEqual(t, all[1], row.held)
-			assert.LessOrEqual(t, all[9], row.held+3*time.Second)
-		})
-	}
-}
-
-// TestPOSTSpeaksForAll: a POST is not retried, but its response holds other requests.
-func TestPOSTSpeaksForAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(429, "Retry-After: 2"), status(200))
-		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
-		assert.Equal(t, 429, responds(t, tr, http.MethodPost, "http://h.test/"))
-		responds(t, tr, http.MethodPost, "http://h.test/")
-		assert.GreaterOrEqual(t, server.arrivals()[1], 2*time.Second)
-	})
-}
-
 func TestScopes(t *testing.T) {
 	byPath := func(req *http.Request) string { return req.URL.Path }
 	rows := map[string]struct {
@@ -348,87 +272,6 @@ func TestScopes(t *testing.T) {
 
 func aws(id, signature string) string {
 	return "Authorization: AWS4-HMAC-SHA256 Credential=" + id + "/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature=" + signature
-}
-
-// TestCredentialsOfEveryRequest: tokens and signatures that change with every
-// request cost no more than a bounded number of scopes.
-func TestCredentialsOfEveryRequest(t *testing.T) {
-	rows := map[string]struct {
-		header func(i int) string
-		scopes int
-	}{
-		"JWT":   {func(i int) string { return fmt.Sprintf("Authorization: Bearer eyJhbGciOi.%050d.sig", i) }, 256},
-		"SigV4": {func(i int) string { return aws("AKIA1", fmt.Sprint(i)) }, 1},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			base := rt(func(req *http.Request) (*http.Response, error) { // it keeps nothing
-				return play(req, status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-			})
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On, QuotaPacing: policy.On}})
-			before := testkit.Heap()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
-			defer cancel()
-			for i := range 10_000 {
-				_ = closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx)))
-			}
-			grown := testkit.Heap() - before
-			t.Logf("%d scopes, %d B", stateOf(t, tr).ThrottledKeys, grown)
-			assert.Equal(t, row.scopes, stateOf(t, tr).ThrottledKeys)
-			assert.Less(t, grown, int64(512<<10))
-		})
-	}
-}
-
-// TestHeldRequestsLeaveNothingBehind: half of the waiting requests leave. The others and
-// the next request pass.
-func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		server := script(status(429, "Retry-After: 5"), status(200))
-		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
-		responds(t, tr, http.MethodPost, "http://h.test/")
-		together(100, func(i int) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if i%2 == 0 {
-				time.AfterFunc(time.Duration(i)*60*time.Millisecond, cancel) // some of them in the ramp
-			}
-			resp, err := get(t, tr, ctx)
-			if err == nil {
-				_ = resp.Body.Close()
-				return
-			}
-			assert.Zero(t, i%2)
-			assert.ErrorIs(t, err, context.Canceled)
-		})
-		assert.GreaterOrEqual(t, server.attempts(), 51)
-		assert.Zero(t, stateOf(t, tr).InFlight, "requests in flight")
-		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		time.Sleep(11 * time.Second)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		assert.Zero(t, stateOf(t, tr).ThrottledKeys, "throttled keys")
-	})
-}
-
-// TestWaitsStaySpread: many clients that are told the same wait come back spread over the
-// second of the jitter, with a hold and without one.
-func TestWaitsStaySpread(t *testing.T) {
-	for _, rule := range []policy.Rule{{}, sharing} {
-		inBubble(t, rule.String(), func(t *testing.T) {
-			const clients, asked = 30, 3 * time.Second
-			resent := make([]time.Duration, clients)
-			together(clients, func(i int) {
-				server := script(status(503, "Retry-After: 3", "Date: "), status(200))
-				tr := mustNew(t, transport.Config{Base: server, Rule: rule})
-				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-				resent[i] = server.arrivals()[1]
-			})
-			slices.Sort(resent)
-			assert.GreaterOrEqual(t, resent[0], asked)
-			assert.Greater(t, resent[clients-1]-resent[0], 500*time.Millisecond)
-		})
-	}
 }
 
 // TestHoldByAnotherStatus: a 4xx that a classifier has sent again holds its scope
@@ -542,112 +385,4 @@ func TestHoldBeforeTheBody(t *testing.T) {
 			assert.NotZero(t, server.between(heard+row.holds, heard+row.holds+2*time.Second), "and no longer than that")
 		})
 	}
-}
-
-// TestDeadlineBehindTheNamedTime: a request is refused only if its deadline comes
-// before the time that the server named. A held request goes between that time and its
-// deadline, however much jitter the other requests have.
-func TestDeadlineBehindTheNamedTime(t *testing.T) {
-	for _, retry := range []bool{false, true} {
-		t.Run(fmt.Sprint("a retry: ", retry), func(t *testing.T) {
-			for range 20 {
-				bubble(t, func(t *testing.T) {
-					server := script(status(429, "Retry-After: 10", "Date: "), status(200))
-					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, Backoff: backoff.Constant(0)}})
-					try := func(timeout time.Duration) error {
-						ctx, cancel := context.WithTimeout(t.Context(), timeout)
-						defer cancel()
-						resp, err := get(t, tr, ctx)
-						if err == nil {
-							assert.True(t, resp.StatusCode == 200 || !retry || server.attempts() == 1)
-							_ = resp.Body.Close()
-						}
-						return err
-					}
-					if retry {
-						require.NoError(t, try(10*time.Second+50*time.Millisecond))
-					} else {
-						responds(t, tr, http.MethodPost, "http://h.test/")
-						time.Sleep(time.Second)
-						require.ErrorIs(t, try(9*time.Second), context.DeadlineExceeded)
-						require.NoError(t, try(9*time.Second+50*time.Millisecond))
-					}
-					require.Equal(t, 2, server.attempts(), "requests sent")
-					at := server.arrivals()[1]
-					assert.GreaterOrEqual(t, at, 10*time.Second)
-					assert.Less(t, at, 10*time.Second+50*time.Millisecond)
-				})
-			}
-		})
-	}
-}
-
-// TestManyTenants: holds of very many credentials do not turn holds off for the next
-// credentials, and hold no other credentials. Of those that nobody waits for, the holds that
-// end first make room.
-func TestManyTenants(t *testing.T) {
-	for _, tenants := range []int{200, 255, 256, 257, 300} {
-		inBubble(t, fmt.Sprint(tenants), func(t *testing.T) {
-			server := script(func(req *http.Request) (*http.Response, error) {
-				if err := pause(req, time.Second); err != nil {
-					return nil, err
-				}
-				if wait := req.Header.Get("X-Told"); wait != "" {
-					return play(req, status(429, "Retry-After: "+wait, "Date: "))
-				}
-				return play(req, status(200))
-			})
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{ShareRetryAfter: policy.On, MaxRetryAfter: -1}})
-			together(tenants, func(i int) {
-				responds(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
-			})
-			held := func(name string) error {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				return closing(tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx)))
-			}
-			count := 0
-			for i := range tenants {
-				if err := held(fmt.Sprint(i)); err != nil {
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					count++
-				}
-			}
-			assert.Equal(t, min(tenants, 256), count)
-			require.NoError(t, held("new"), "others hold it")
-			responds(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
-			assert.ErrorIs(t, held("new"), context.DeadlineExceeded)
-			time.Sleep(10 * time.Second)
-			assert.NoError(t, held("new"))
-		})
-	}
-}
-
-// Hedges keep to the ramp after a hold, as other attempts do.
-func TestHedgesKeepToTheRamp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const each = time.Second
-		base := script(status(429, "Retry-After: 10"), status(200).Delay(each))
-		tr := over(t, transport.Config{Rule: policy.Rule{
-			ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: 20 * time.Millisecond}, RetryBudget: policy.RetryBudget{Enabled: policy.Off},
-		}}, base)
-		responds(t, tr, http.MethodPost, "http://h.test/")
-		opens := stateOf(t, tr).ThrottledUntil.Sub(base.start)
-		together(20, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
-		assert.GreaterOrEqual(t, base.attempts(), 21)
-		followRamp(t, base.arrivals()[1:], opens, each)
-	})
-}
-
-// A 429 that the rule calls final is no sign that the host takes more. The ramp grows with time alone.
-func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429)))
-		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, Classify: classify.OnStatus(classify.Final, 429)}}, base)
-		responds(t, tr, http.MethodGet, "http://h.test/")
-		opens := stateOf(t, tr).ThrottledUntil.Sub(base.start)
-		together(50, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
-		base.sent(t, 51)
-		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses
-	})
 }

@@ -2,17 +2,13 @@ package transport_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,8 +21,6 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
-
-var timed = policy.Rule{AttemptTimeout: time.Minute, MaxAttempts: 1}
 
 // Where net/http alone fails at once, a retry that meets silence ends, too. The first attempt is not
 // bounded, and neither is the time of an upload or of a response's body.
@@ -234,81 +228,6 @@ func TestTimeOfAnExpectation(t *testing.T) {
 	}
 }
 
-// A base that never waits for the end of its context can see why it ended.
-func TestCauseOfATimeout(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-			for req.Context().Err() == nil {
-				time.Sleep(time.Second)
-			}
-			assert.Equal(t, context.Canceled, req.Context().Err())
-			assert.ErrorIs(t, context.Cause(req.Context()), policy.ErrAttemptTimeout)
-			return nil, req.Context().Err()
-		})), t.Context())
-		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
-	})
-}
-
-// Contexts that a base transport derives end with the attempt, whether the caller's context can end or
-// not. The causes of a timeout reach them.
-func TestDerivedContextsEnd(t *testing.T) {
-	for name, of := range map[string]func(t *testing.T) context.Context{
-		"of a caller without an end": func(*testing.T) context.Context { return context.Background() },
-		"of a caller with an end":    func(t *testing.T) context.Context { return t.Context() },
-	} {
-		for how, end := range map[string]func(*http.Response){
-			"closed":   func(resp *http.Response) { _ = resp.Body.Close() },
-			"read":     func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) },
-			"too late": nil,
-		} {
-			inBubble(t, name+"/"+how, func(t *testing.T) {
-				var own context.Context
-				var derived []context.Context
-				var told, kept atomic.Int32
-				resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-					own = req.Context()
-					for range 3 { // net/http derives one, and what lies below it may derive more
-						ctx, cancel := context.WithCancelCause(own)
-						t.Cleanup(func() { cancel(nil) })
-						derived = append(derived, ctx)
-						context.AfterFunc(own, func() { told.Add(1) })
-						stop := context.AfterFunc(own, func() { kept.Add(1) })
-						assert.True(t, stop())
-						assert.False(t, stop())
-					}
-					if end == nil {
-						<-derived[0].Done()
-						return nil, context.Cause(derived[0])
-					}
-					return play(req, status(200))
-				})), of(t))
-				cause := context.Canceled
-				if end == nil {
-					require.ErrorIs(t, err, policy.ErrAttemptTimeout)
-					cause = policy.ErrAttemptTimeout
-				} else {
-					require.NoError(t, err)
-					for _, ctx := range derived {
-						require.NoError(t, ctx.Err(), "the body has not ended")
-					}
-					end(resp)
-				}
-				synctest.Wait()
-				for _, ctx := range append(derived, own) {
-					assert.Equal(t, context.Canceled, ctx.Err())
-					assert.ErrorIs(t, context.Cause(ctx), cause)
-					<-ctx.Done()
-				}
-				count(t, 3, told.Load(), "AfterFunc called")
-				assert.Zero(t, kept.Load())
-				late, cancel := context.WithCancel(own)
-				defer cancel()
-				assert.Error(t, late.Err(), "it is derived after the end")
-			})
-		}
-	}
-}
-
 // An attempt leaves nothing behind in the caller's context, which may live longer. Its
 // timer is stopped.
 func TestAttemptLeavesNothingInItsContext(t *testing.T) {
@@ -368,118 +287,5 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 				assert.Zero(t, ctx.n.Load())
 			})
 		}
-	}
-}
-
-// fmt does not look into the context while it is in use.
-func TestAttemptContextIsPrinted(t *testing.T) {
-	_, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-		var other sync.WaitGroup
-		other.Go(func() { req.Context().Done() })
-		text := fmt.Sprint(req.Context())
-		other.Wait()
-		assert.Equal(t, fmt.Sprint(t.Context())+".Attempt", text)
-		assert.True(t, strings.HasSuffix(fmt.Sprint(context.WithoutCancel(req.Context())), ".Attempt.WithoutCancel"))
-		return play(req, faults.Status(204))
-	})), t.Context())
-	require.NoError(t, err)
-}
-
-// A response that nobody can use is closed, but its Close neither holds up the caller nor
-// panics.
-func TestCloseOfAUselessResponse(t *testing.T) {
-	closes := map[string]func(<-chan struct{}){
-		"blocks": func(stop <-chan struct{}) { <-stop },
-		"panics": func(<-chan struct{}) { panic("close") },
-	}
-	rows := map[string]func(*http.Request) error{
-		"too late":            func(*http.Request) error { time.Sleep(2 * time.Minute); return nil },
-		"beside an error":     func(*http.Request) error { return io.ErrUnexpectedEOF },
-		"beside a late error": func(*http.Request) error { time.Sleep(2 * time.Minute); return io.EOF },
-	}
-	for name, answer := range rows {
-		for how, f := range closes {
-			inBubble(t, name+", and it "+how, func(t *testing.T) {
-				stop := make(chan struct{})
-				var closed atomic.Bool
-				tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 200, badBody{nil, func() { closed.Store(true); f(stop) }}), answer(req)
-				}))
-				over := make(chan error, 1)
-				go func() {
-					_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-					over <- err
-				}()
-				time.Sleep(time.Hour)
-				assert.True(t, closed.Load())
-				select {
-				case err := <-over:
-					assert.Error(t, err)
-				default:
-					t.Error("Close holds up the request")
-				}
-				close(stop)
-			})
-		}
-	}
-}
-
-// links counts the goroutines by which package context links contexts that it does not know.
-func links() int {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte("created by context.(*cancelCtx).propagateCancel"))
-}
-
-// Package context finds its own context behind that of an attempt, so it needs no
-// goroutine to link another context to it.
-func TestAttemptContextNeedsNoGoroutine(t *testing.T) {
-	for name, header := range map[string]string{"plain": "Accept: */*", "upgrade": "Upgrade: websocket"} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			gone := errors.New("gone")
-			_, err := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-				before := links()
-				own, stop := context.WithCancel(req.Context())
-				defer stop()
-				assert.Equal(t, before, links())
-				cancel(gone)
-				<-own.Done()
-				assert.Equal(t, gone, context.Cause(own))
-				assert.Equal(t, gone, context.Cause(req.Context()))
-				return newResponse(req, 204, http.NoBody), nil
-			})).RoundTrip(headed(t, http.MethodGet, "http://h.test/", header).WithContext(ctx))
-			require.NoError(t, err)
-		})
-	}
-}
-
-// A Transport that the tests of a program share is used in bubbles of testing/synctest and
-// outside of them. Its timers fire in each of them.
-func TestTimeoutsInBubblesAndOutside(t *testing.T) {
-	tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Path != "/slow" {
-			return play(req, status(200))
-		}
-		<-req.Context().Done()
-		return nil, req.Context().Err()
-	}))
-	fast := func(t *testing.T) {
-		for range 3 {
-			resp := mustRoundTrip(t, tr, getRequest(t, "http://h.test/"))
-			require.NoError(t, resp.Body.Close())
-		}
-	}
-	for range 2 {
-		fast(t)
-		synctest.Test(t, func(t *testing.T) {
-			fast(t)
-			began := time.Now()
-			_, err := tr.RoundTrip(getRequest(t, "http://h.test/slow"))
-			assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
-			assert.Equal(t, time.Minute, time.Since(began))
-			fast(t)
-		})
 	}
 }

@@ -168,6 +168,7 @@ func TestThrottleJitterBeforeADeadline(t *testing.T) {
 	assert.Zero(t, c.Named(sec, 1))
 	assert.True(t, c.HeldSince(0, 1, 0))
 	assert.False(t, c.HeldSince(0, 1, c.Refusals()) || c.HeldSince(sec, 1, 0) || c.HeldSince(0, 2, 0))
+	mustPass(t, &c, 1250*ms, 1, w)
 
 	var over Throttle
 	w = queue.NewWaiter()
