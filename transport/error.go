@@ -268,7 +268,8 @@ func (e *Error) Timeout() bool {
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
 // retries around a Transport should not retry such an error, because retries would be
 // multiplied. retry.Do does not retry it. It is false if the request or its rule does not allow
-// the retry ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonRetriesOff]).
+// the retry ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonRetriesOff]), which does not mean
+// that a repeat is safe.
 func (e *Error) GaveUp() bool {
 	return e.Reason == ReasonNested || e.Reason.isLimit() && e.ended == nil
 }

@@ -16,12 +16,12 @@ const longLine = 10 * time.Second
 // A requestLog writes the lines of a request that are no lines of its attempts.
 type requestLog struct{ *retrier }
 
-// failed writes the line of a request that ends without success after more than one attempt, or because a limit withheld
-// the retry. An SDK puts an error of its own in the place of ours, so the line may be all that is left of the story. err is
+// failed writes the line of a request that ends without success after more than one attempt, or although a retry was
+// due that was not turned off. An SDK puts an error of its own in the place of ours, so the line may be all that is left of the story. err is
 // nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer that is final,
 // such as a 404, and for a request that was not sent. What keeps requests from the host has a line of its own.
 func (x requestLog) failed(status int, err error) {
-	tried := x.sent > 1 || x.sent > 0 && x.gaveUp(x.reason)
+	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
 	if !tried || answered || x.reason == ReasonCanceled {
 		return

@@ -427,7 +427,7 @@ func TestLinesOfRequests(t *testing.T) {
 		"a 404 after a retry":         {rule: exact, base: []answer{status(503), status(404)}},
 		"a 501 after a retry":         {rule: exact, base: []answer{status(503), status(501)}, want: []string{"INFO request failed attempts=2 reason=final status=501 delay=1s"}},
 		"a wrong name after a retry":  {rule: exact, base: []answer{status(503), faults.Fail(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h.test"})}, want: []string{`INFO request failed attempts=2 reason=final error="certificate not for h.test" delay=1s`}},
-		"a lost POST":                 {rule: exact, method: http.MethodPost, base: []answer{faults.ConnReset()}},
+		"a lost POST":                 {rule: exact, method: http.MethodPost, base: []answer{faults.ConnReset()}, want: []string{`INFO request failed attempts=1 reason=not_idempotent error="connection reset by peer"`}},
 		"one attempt":                 {rule: policy.Rule{MaxAttempts: 1}, base: []answer{down}},
 		"a single 404":                {rule: exact, base: []answer{status(404)}},
 		"all attempts are used up":    {rule: policy.Rule{MaxAttempts: 3}.Or(exact), base: []answer{status(503), down}, want: []string{`INFO request failed attempts=3 reason=max_attempts error="connection refused" delay=3s`}},

@@ -104,12 +104,12 @@ type Config struct {
 	//
 	//	Warn   a limit of a host began to hold or to refuse requests (see HostChange)
 	//	Info   it is over; requests take another pool of connections; once, that the base has one pool;
-	//	       a request failed after more than one attempt, or a limit withheld its retry; a request
+	//	       a request failed after more than one attempt, or although a retry was due; a request
 	//	       begins a wait of 10 s or more, of which no line about the host tells
 	//	Debug  an attempt, with its outcome and what follows; a request that is not sent
 	//
 	// Any other request or body that failed has no line of its own, and neither has a request whose
-	// caller left. Whoever called logs the error, which tells everything (see Explain).
+	// caller left. The error tells everything (see Explain), unless an SDK hides it.
 	//
 	// A host gets at most six lines about its changes within a minute, and six about requests. Further
 	// changes have no line. The first request after that minute writes a line that says what lasts, or
