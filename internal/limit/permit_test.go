@@ -76,8 +76,15 @@ func TestAcquire(t *testing.T) {
 	later := func(what func(*testing.T, *site)) func(*testing.T, *site) {
 		return func(t *testing.T, s *site) { take(t, s); time.AfterFunc(3*time.Second, func() { what(t, s) }) }
 	}
+	foreign := func(t *testing.T, s *site) {
+		s.Join()
+		s.Request(t, 0)
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
+	}
 	both, refusing := limited, limited
 	both.RateLimit, refusing.Concurrency.FailFast = policy.RateLimit{PerSecond: 0.5, Burst: 1}, policy.On
+	wide := refusing
+	wide.Concurrency.Max = 2
 	for name, row := range map[string]struct {
 		rule             policy.Rule
 		before           func(*testing.T, *site)
@@ -93,6 +100,9 @@ func TestAcquire(t *testing.T) {
 		"hold and deadline":       {holding, hold, 3 * time.Second, 0, exchange.WhyLate, LimitThrottle, 0, ""},
 		"hold of a retry":         {holding, hold, 0, 3 * time.Second, exchange.WhyOverdue, LimitThrottle, 0, ""},
 		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "throttle"},
+		"hold of the fleet":       {holding, foreign, 0, 0, 0, "", 4 * time.Second, "throttle"},
+		"that, and a deadline":    {holding, foreign, 3 * time.Second, 0, 0, "", 2250 * time.Millisecond, "throttle"},
+		"that, of a retry":        {holding, foreign, 0, 3 * time.Second, 0, "", 2250 * time.Millisecond, "throttle"},
 		"rate":                    {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
 		"rate and deadline":       {rated, take, 3 * time.Second, 0, exchange.WhyLate, LimitRate, 0, ""},
 		"rate of a retry":         {rated, take, 0, 3 * time.Second, exchange.WhyOverdue, LimitRate, 0, ""},
@@ -101,12 +111,16 @@ func TestAcquire(t *testing.T) {
 		"limiter and deadline":    {limited, take, 3 * time.Second, 0, 0, LimitConcurrency, 3 * time.Second, "limiter"},
 		"limiter after its time":  {limited, take, 0, -time.Second, exchange.WhyOverdue, LimitConcurrency, 0, ""},
 		"limiter that refuses":    {refusing, take, 0, 0, exchange.WhyFull, LimitConcurrency, 0, ""},
+		"full, and a rate":        {refusing.Or(rated), take, 0, 0, exchange.WhyFull, LimitConcurrency, 0, ""},
+		"not full, but a rate":    {wide.Or(rated), take, 0, 0, 0, "", 4 * time.Second, "rate"},
+		"not full, but a hold":    {wide.Or(holding), hold, 0, 0, 0, "", 4 * time.Second, "throttle"},
 		"limiter and rate":        {both, take, 0, 0, 0, "", 4 * time.Second, "limiter rate"},
 		"limiter, rate, deadline": {limited.Or(rated), take, 3 * time.Second, 0, exchange.WhyLate, LimitRate, 0, ""},
 		"hold at the limiter":     {holding.Or(limited), later(hold), 0, 0, 0, "", 7 * time.Second, "throttle limiter"},
 		"quota at the limiter":    {paced.Or(limited), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing limiter"},
 		"quota":                   {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
 		"quota and deadline":      {paced, quota, 3 * time.Second, 0, exchange.WhyLate, LimitPacing, 0, ""},
+		"hold at the quota":       {paced.Or(holding), func(t *testing.T, s *site) { quota(t, s); time.AfterFunc(3*time.Second, func() { hold(t, s) }) }, 0, 0, 0, "", 7 * time.Second, "throttle pacing"},
 		"quota without a limit":   {holding, quota, 0, 0, 0, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +171,7 @@ func TestAcquire(t *testing.T) {
 				}
 				full := no != nil && no.Why == exchange.WhyFull || waited.Concurrency > time.Second
 				late := no != nil && no.Limit == LimitRate || waited.Rate > time.Second
-				over := waited.Throttle > 0 && no == nil // told before there is a slot
+				over := waited.Throttle > 0 && no == nil && s.Registry.Fleet == nil // told before there is a slot
 				for text, want := range map[string]bool{change(news.Crowded, false, 0, false): full, change(news.RateLimited, false, 0, false): late, change(news.Held, true, 0, false): over} {
 					assert.Equal(t, want, slices.Contains(s.Told, text), text)
 				}
@@ -190,10 +204,64 @@ func TestAcquireAfterAHold(t *testing.T) {
 
 		s = newSite(t, holding)
 		s.ends(t, 429, classify.Final, "Retry-After: 30")
-		r, start = s.Request(t, 0), time.Now()
+		r, start = s.Request(t, 10*time.Second), time.Now()
 		r.Held = 59 * time.Second // of the minute that a request waits
 		require.Nil(t, acquire(new(Permit), r))
 		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// The rule is asked for the cost before the request waits, if a limit counts costs.
+func TestCostIsKnownFirst(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		want int
+	}{"rate": {rated, 1}, "quota": {paced, 1}, "limiter": {limited, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			s := newSite(t, holding.Or(row.rule).Or(policy.Rule{Cost: func(*http.Request) int { asked++; return 1 }}))
+			s.ends(t, 429, classify.Ambiguous, "Retry-After: 4")
+			no := acquire(new(Permit), s.Request(t, time.Second))
+			require.NotNil(t, no)
+			assert.Equal(t, []any{LimitThrottle, row.want}, []any{no.Limit, asked}, name)
+		})
+	}
+}
+
+// A request takes its cost of the rate and of a quota that does not count requests. An attempt that does not wait takes nothing
+// before those that do.
+func TestCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cost int
+		rule := costly
+		rule.Cost = func(*http.Request) int { return cost }
+		s := newSite(t, rule)
+		try := func(n int) bool {
+			cost = n
+			return new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now())
+		}
+		assert.True(t, try(2))
+		assert.False(t, try(2), "1 of 3 is left")
+		cost = 2
+		waits := s.Request(t, 0)
+		go acquire(new(Permit), waits)
+		synctest.Wait()
+		assert.False(t, try(1), "another waits")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.False(t, try(1))
+		time.Sleep(time.Second)
+		assert.True(t, try(1))
+
+		rule = paced
+		rule.Cost = costly.Cost
+		s = newSite(t, rule)
+		s.ends(t, 200, classify.Final, `Ratelimit: "d";r=3;t=30`, `Ratelimit-Policy: "d";q=100;w=60;qu="tokens"`)
+		start := time.Now()
+		for range 2 {
+			assert.Nil(t, acquire(new(Permit), s.Request(t, 0)))
+		}
+		assert.GreaterOrEqual(t, time.Since(start), 15*time.Second, "there are 3, and each takes 2")
 	})
 }
 
@@ -257,8 +325,10 @@ func TestDone(t *testing.T) {
 				}
 				p.Headers(r, &o)
 				early := r.State.Quiet()
+				assert.Equal(t, !early, r.State.Machines().LimitsMade() != nil, name)
 				assert.Equal(t, peeks && row.held && exchange.TellsToWait(row.code), !early, name)
 				_, u := s.Done(r, p, &o)
+				assert.Equal(t, row.held, r.State.Machines().LimitsMade() != nil, "%s: others need no limits", name)
 				assert.True(t, 0 <= u && u < 1)
 				assert.Equal(t, row.held, len(s.Sent) == 1, "%s: the fleet was told %d holds", name, len(s.Sent))
 				until := r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), r.Scope())
@@ -314,6 +384,11 @@ func TestTold(t *testing.T) {
 			})
 		})
 	}
+	in(t, "waits that nobody shares", policy.Rule{Classify: classify.Refusals, QuotaPacing: policy.On}, func(t *testing.T, s *site) {
+		s.ends(t, 429, classify.Ambiguous, "Retry-After: 4")
+		assert.Empty(t, s.Told)
+		assert.True(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()))
+	})
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 1", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
@@ -349,33 +424,45 @@ func TestTold(t *testing.T) {
 			return p.HasMore(s.Request(t, 0), &attempt.Outcome{Resp: answer(200, header...)})
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
+		left([]int{90, 0})
+		left([]int{90, 9})
+		s.Told = s.Told[:2]
 		left([]int{5, 1})
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 90", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
 		assert.Len(t, s.Told, 3, "the window is over")
+		left([]int{0, 0})
 		s.Update(t, policy.Rule{})
+		assert.True(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()), "an Update turned the pacing off")
+		assert.False(t, more(new(Permit), "Ratelimit: "+quota(5, 100)))
 		s.ends(t, 200, classify.Final)
 		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told[2:], "an Update turned the pacing off")
 	})
-	in(t, "wait in the body", policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {
-		if o.Response.Body == http.NoBody {
-			return 4 * time.Second, true
-		}
-		return 8 * time.Second, true
-	}}, func(t *testing.T, s *site) {
-		r, p, o := s.Request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
-		o.Resp.Body, o.DoneAt = io.NopCloser(strings.NewReader("8 s")), s.Registry.Now()
-		end := o.DoneAt.Add(8 * time.Second)
-		time.Sleep(time.Second)
-		p.Headers(r, &o)
-		assert.Equal(t, end.Add(-3*time.Second), s.Last.Until)
-		time.Sleep(time.Second)
-		p.Headers(r, &o) // again
-		_, u := s.Done(r, p, &o)
-		assert.Equal(t, p.heard.u, u, "the jitter of the hold")
-		assert.Equal(t, end, r.State.Machines().Limits().Throttle.Named(s.Registry.Now(), r.Scope()), "since the headers")
-		go acquire(new(Permit), r)
-		synctest.Wait()
-	})
+	for _, known := range []bool{false, true} {
+		in(t, fmt.Sprint("wait in the body, known ", known), policy.Rule{ShareRetryAfter: policy.On, Classify: classify.Refusals, RetryAfter: func(o classify.Outcome) (time.Duration, bool) {
+			if o.Response.Body == http.NoBody {
+				return 4 * time.Second, true
+			}
+			return 8 * time.Second, true
+		}}, func(t *testing.T, s *site) {
+			r, p, o := s.Request(t, 0), new(Permit), attempt.Outcome{Kind: attempt.First, Class: classify.Ambiguous, Resp: answer(503)}
+			s.Sent = nil
+			o.Resp.Body = io.NopCloser(strings.NewReader("8 s"))
+			end := s.Registry.Now().Add(8 * time.Second)
+			if known {
+				o.DoneAt = s.Registry.Now()
+				time.Sleep(time.Second)
+			}
+			hold := s.Registry.Now().Add(4 * time.Second)
+			p.Headers(r, &o)
+			assert.Equal(t, hold, s.Last.Until)
+			time.Sleep(time.Second)
+			p.Headers(r, &o) // again
+			_, u := s.Done(r, p, &o)
+			assert.Equal(t, p.heard.u, u, "the jitter of the hold")
+			assert.Equal(t, end, r.State.Machines().Limits().Throttle.Named(s.Registry.Now(), r.Scope()), "since the headers")
+			assert.Len(t, s.Sent, 2, "that of the headers, and that of the body")
+		})
+	}
 	in(t, "hold", holding, func(t *testing.T, s *site) {
 		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
 		assert.Equal(t, s.Registry.Now().Add(4*time.Second), s.Last.Until, "without jitter")
@@ -386,32 +473,53 @@ func TestTold(t *testing.T) {
 		s.ends(t, 200, classify.Final)
 		assert.Len(t, s.Told, 1, "it is held still")
 	})
-	in(t, "ramp", holding, func(t *testing.T, s *site) {
-		s.ends(t, 503, classify.Ambiguous, "Retry-After: 4")
-		var went atomic.Int32
-		for range 5 {
-			go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
-		}
-		r := s.Request(t, 0)
-		time.Sleep(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), 0).Sub(s.Registry.Now()))
-		for _, row := range []struct {
-			o    attempt.Outcome
-			want int32
-		}{{attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Ambiguous}, 1}, {attempt.Outcome{Err: syscall.ECONNRESET}, 1},
-			{attempt.Outcome{Resp: answer(500), Class: classify.Ambiguous}, 1}, {attempt.Outcome{Resp: answer(404), Class: classify.Final}, 3}} {
-			row.o.SentAt = s.Registry.Now()
-			synctest.Wait()
-			s.Done(r, new(Permit), &row.o)
-			synctest.Wait()
-			assert.Equal(t, row.want, went.Load(), "requests that went after %d %v", row.o.Status(), row.o.Err)
-		}
-	})
+	for name, begins := range map[string]func(s *site){
+		"ramp": func(s *site) { s.ends(t, 503, classify.Ambiguous, "Retry-After: 4") },
+		"ramp of the fleet": func(s *site) {
+			s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 503, Wait: 4 * time.Second})
+		},
+	} {
+		in(t, name, holding, func(t *testing.T, s *site) {
+			r := s.Request(t, 0)
+			begins(s)
+			var went atomic.Int32
+			for range 7 {
+				go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
+			}
+			if synctest.Wait(); s.Last.Fleet {
+				time.Sleep(s.Last.Until.Sub(s.Registry.Now()))
+			} else {
+				time.Sleep(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), 0).Sub(s.Registry.Now()))
+			}
+			for _, row := range []struct {
+				o    attempt.Outcome
+				want int32
+			}{{attempt.Outcome{Err: syscall.ECONNRESET, Class: classify.Ambiguous}, 1}, {attempt.Outcome{Err: syscall.ECONNRESET}, 1},
+				{attempt.Outcome{Resp: answer(500), Class: classify.Ambiguous}, 1}, {attempt.Outcome{Resp: answer(429), Class: classify.Final}, 1},
+				{attempt.Outcome{Resp: answer(404), Class: classify.Final}, 3}, {attempt.Outcome{Resp: answer(500), Class: classify.Ambiguous, BodyBroke: true}, 5}} {
+				row.o.SentAt = s.Registry.Now()
+				synctest.Wait()
+				s.Done(r, new(Permit), &row.o)
+				synctest.Wait()
+				assert.Equal(t, row.want, went.Load(), "requests that went after %d %v", row.o.Status(), row.o.Err)
+			}
+		})
+	}
 	in(t, "hold of the fleet", holding, func(t *testing.T, s *site) {
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.Told)
 		assert.Nil(t, acquire(new(Permit), s.Request(t, 0)))
 		assert.Equal(t, change(news.Held, false, 429, true), s.Told[0], "by the next request")
+		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
+		gone := s.Request(t, 0)
+		ctx, cancel := context.WithCancel(gone.Ctx)
+		gone.Ctx = ctx
+		time.AfterFunc(time.Second, cancel)
+		no := acquire(new(Permit), gone)
+		require.NotNil(t, no)
+		assert.ErrorIs(t, no.Err, context.Canceled)
+		assert.Equal(t, LimitThrottle, no.Limit)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 500, Scope: 2})
 		s.Request(t, 0).Review()
 		assert.NotContains(t, fmt.Sprint(s.Told), "500", "it holds nothing")
@@ -444,14 +552,9 @@ func TestTold(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, []string{change(row.of, false, 0, false)}, s.Told)
 			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
-			time.Sleep(10*time.Second + 996*time.Millisecond) // the last has gone 9.999 s ago
-			s.Update(t, limited.Or(row.rule))                 // the limiter may be new
-			for n := range 2 {
-				s.Request(t, 0).Review()
-				assert.Len(t, s.Told, 1+n, "attempts told")
-				time.Sleep(time.Millisecond)
-			}
-			assert.Equal(t, []any{change(row.of, true, 0, false), instant.Instant(0)}, []any{s.Told[1], s.Last.Until})
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			assert.Len(t, s.Told, 1, "the others have not waited for longer")
 		})
 	}
 	in(t, "slot", limited, func(t *testing.T, s *site) {
@@ -512,6 +615,30 @@ func TestTold(t *testing.T) {
 		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, waited)
 		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
 	})
+	in(t, "a new Max", limited, func(t *testing.T, s *site) {
+		p, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)
+		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
+		start := time.Now()
+		go func() { went <- acquire(p, r) }()
+		synctest.Wait()
+		s.Update(t, policy.Rule{Concurrency: policy.Concurrency{Max: 2}})
+		s.Request(t, 0)
+		assert.Nil(t, <-went)
+		assert.Equal(t, start, time.Now())
+	})
+	in(t, "a rate that is turned on", limited, func(t *testing.T, s *site) {
+		first, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)
+		require.Nil(t, acquire(first, s.Request(t, 0)))
+		go func() { went <- acquire(new(Permit), r) }()
+		synctest.Wait()
+		s.Update(t, limited.Or(rated))
+		start := time.Now()
+		_, rate := s.Request(t, 0).State.Machines().Made()
+		rate.Take(s.Registry.Now(), 1)
+		first.Cancel()
+		assert.Nil(t, <-went)
+		assert.Equal(t, start, time.Now(), "a request that began before needs no token")
+	})
 	in(t, "tokens at the limiter", limited.Or(rated), func(t *testing.T, s *site) {
 		var went atomic.Int32
 		go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
@@ -528,6 +655,8 @@ func TestTold(t *testing.T) {
 	in(t, "tokens of another unit", policy.Rule{Cost: func(*http.Request) int { return 0 }}.Or(rated), func(t *testing.T, s *site) {
 		r, went := s.Request(t, 0), false
 		s.Sent = nil
+		assert.False(t, new(Permit).TryAcquire(r, s.Registry.Now()))
+		assert.Empty(t, s.Sent, "an attempt that does not wait asks for no tokens")
 		go func() { went = acquire(new(Permit), r) == nil }()
 		synctest.Wait()
 		require.Len(t, s.Sent, 1, "messages")
