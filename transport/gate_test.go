@@ -54,9 +54,9 @@ func TestNoGate(t *testing.T) {
 		"a budget that is used up":      {rule: poor, answers: []answer{status(503)}, code: 503},
 		"an outage":                     {down: true, answers: []answer{status(503), status(200)}, code: 200},
 		"an outage without an end":      {down: true, answers: []answer{status(503)}, code: 503},
-		"a hedge":                       {rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, answers: []answer{takes(time.Minute), status(200)}, code: 200},
+		"a hedge":                       {rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, answers: []answer{status(200).Delay(time.Minute), status(200)}, code: 200},
 		"the rest of a body":            {answers: []answer{cutter("0123456789", 4, -503, 2)}, code: 200},
-		"a timeout, and MaxElapsedTime": {rule: policy.Rule{AttemptTimeout: time.Second, MaxElapsedTime: time.Hour}, answers: []answer{takes(time.Minute), status(200)}, code: 200},
+		"a timeout, and MaxElapsedTime": {rule: policy.Rule{AttemptTimeout: time.Second, MaxElapsedTime: time.Hour}, answers: []answer{status(200).Delay(time.Minute), status(200)}, code: 200},
 	} {
 		for _, watched := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(name, ", watched ", watched), func(t *testing.T) {
