@@ -351,6 +351,22 @@ func TestSnapshotAsJSON(t *testing.T) {
 	assert.NotContains(t, string(text), "throttled_until")
 }
 
+// A limit that Update turned off is no longer in the Snapshot.
+func TestSnapshotAfterUpdate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, RateLimit: policy.RateLimit{PerSecond: 10}}}, script(faults.Status(200)))
+		mustGet(t, tr)
+		s := stateOf(t, tr)
+		assert.NotZero(t, s.ConcurrencyLimit)
+		assert.Equal(t, 10., s.RateLimit)
+		require.NoError(t, tr.Update(policy.Rule{}, nil))
+		mustGet(t, tr)
+		s = stateOf(t, tr)
+		assert.Zero(t, s.ConcurrencyLimit)
+		assert.Zero(t, s.RateLimit)
+	})
+}
+
 // A snapshot tells how many requests wait for a quota and for the rate.
 func TestSnapshotOfQueues(t *testing.T) {
 	bubble(t, func(t *testing.T) {
