@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -86,30 +85,6 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestCutsAtEveryOffset: also two and three cuts in a row.
-func TestCutsAtEveryOffset(t *testing.T) {
-	const size = 20_000
-	body := text(size)
-	step := soak.Size(997, 1)
-	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		for at := int64(0); at < size; at += int64(step) {
-			length, gzip := at%2 == 0, at%3 == 0
-			whole, least := jsonStep(body, length, gzip), int64(0)
-			if gzip || !length {
-				least = 512
-			}
-			steps := []ts.Step{whole.CutAt(least+at%3000, ts.Reset), whole.CutAt(least+at/2%3000, ts.Close), whole.CutAt(least+at*7%3000, ts.Reset)}[:1+at%3]
-			rule := policy.Rule{RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
-			s := set(t, cfg, rule, append(steps, whole)...)
-			got := s.send(http.MethodGet, nil)
-			require.NoError(t, got.err, "at %d", at)
-			require.True(t, got.body == body)
-			s.base.CloseIdleConnections()
-			s.Close()
-		}
-	})
 }
 
 // TestWhichRequestsAreFetchedAgain: a response that was cut is no licence to act twice.
@@ -305,4 +280,25 @@ func TestAWatchDoesNotHang(t *testing.T) {
 		require.Error(t, got.err)
 		assert.Equal(t, 1, s.Arrivals(), "a watch of Kubernetes")
 	})
+}
+
+// A stream of prices has a constant ETag, or an old Last-Modified, and its server ignores Range.
+// The reader never gets bytes of two streams, and no clean end if the stream was cut.
+func TestStreamWithAConstantValidator(t *testing.T) {
+	for _, validator := range []string{`ETag: "v1"`, "Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT"} {
+		for _, header := range []string{"X: y", "Content-Type: text/event-stream", "Content-Type: application/x-ndjson", "Accept-Ranges: bytes"} {
+			inBubble(t, validator+", "+header, func(t *testing.T) {
+				all := []string{validator, "Date: Sat, 01 Jan 2020 00:00:00 GMT", header}
+				base := script(cutWith(io.ErrUnexpectedEOF, "price 17\nprice 1", all...), cutWith(io.EOF, "price 99\nprice 95\n", all...))
+				got := do(over(t, transport.Config{Rule: quick}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+				assert.Equal(t, "price 17\nprice 1", got.body)
+				assert.Equal(t, io.ErrUnexpectedEOF, got.err)
+				attempts := 2
+				if strings.HasPrefix(header, "Content-Type") {
+					attempts = 1
+				}
+				base.sent(t, attempts, "a stream is not asked for its rest")
+			})
+		}
+	}
 }

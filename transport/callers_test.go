@@ -99,38 +99,6 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestSingleFaults: a tenth of the first attempts fail. Whatever the rate, each is healed.
-func TestSingleFaults(t *testing.T) {
-	for _, every := range []time.Duration{time.Minute, 10 * time.Second, time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
-		for name, fault := range map[string]faults.Step{"503": faults.Status(503), "reset": faults.ConnReset(), "silent": faults.Hang()} {
-			t.Run(fmt.Sprint(name, " every ", every), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const requests = 500
-					var first, good atomic.Int64
-					base := faults.New(nil, func(req *http.Request) faults.Step {
-						if req.Header.Get("Attempt") == "" && first.Add(1)%10 == 0 {
-							return fault
-						}
-						good.Add(1)
-						return faults.Status(200)
-					})
-					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{AttemptTimeout: time.Second}, Traces: []*transport.Trace{&transport.Trace{
-						AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-							if a.Number > 1 {
-								a.Header.Set("Attempt", "again")
-							}
-							return ctx
-						},
-					}}})
-					steady(t, tr, every, requests*every, "http://api.test")
-					assert.EqualValues(t, requests, first.Load(), "first attempts")
-					assert.EqualValues(t, requests, good.Load(), "requests that succeeded")
-				})
-			})
-		}
-	}
-}
-
 // TestFailuresAtRandom is retry_sim of github.com/mbrooker/simulator_example for one of its clients:
 // ten requests per second to a server where each attempt fails with the same probability. The
 // success is what it was before the budget had a rest, which begins only if hardly anything

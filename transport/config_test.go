@@ -88,36 +88,6 @@ func TestRuleIsOfTheURL(t *testing.T) {
 	count(t, 6, attempts, "GET sent")
 }
 
-// TestHostsInherit: zero fields take those of the wider patterns, then Config.Rule's, and
-// that one's take the defaults.
-func TestHostsInherit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		attempts := 0
-		tr := mustNew(t, transport.Config{
-			Base: counted(&attempts),
-			Rule: policy.Rule{MaxAttempts: 3, Backoff: backoff.Constant(time.Second)},
-			Hosts: map[string]policy.Rule{
-				"*.test":      {MaxAttempts: 9},
-				"waits.test":  {Backoff: backoff.Constant(time.Minute)},
-				"single.test": {MaxAttempts: 1},
-			},
-		})
-		for url, want := range map[string]struct {
-			attempts int
-			took     time.Duration
-		}{
-			"http://elsewhere.example/": {3, 2 * time.Second},
-			"http://any.test/":          {9, 8 * time.Second},
-			"http://waits.test/":        {9, 8 * time.Minute},
-			"http://single.test/":       {1, 0},
-		} {
-			start := time.Now()
-			assert.Equal(t, want.attempts, attemptsAt(t, tr, &attempts, url), url)
-			assert.Equal(t, want.took, time.Since(start), url)
-		}
-	})
-}
-
 // TestConfigIsCopied: what the caller does to it afterwards has no effect.
 func TestConfigIsCopied(t *testing.T) {
 	attempts, told := 0, 0

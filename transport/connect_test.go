@@ -57,23 +57,6 @@ func TestUnsentPOSTIsRetried(t *testing.T) {
 	}
 }
 
-// A TLS handshake that hangs belongs to the connect phase, too.
-func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
-	inMemory(t, []protocol{{"tls", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty), well)
-		got := w.post()
-		e, ok := got.err.(*transport.Error)
-		require.True(t, ok, got.err)
-		assert.Equal(t, transport.ReasonMaxAttempts, e.Reason)
-		for _, a := range e.Attempts {
-			assert.Equal(t, classify.Refused, a.Class)
-			assert.Equal(t, classify.ErrorDial, classify.ErrorTypeOf(a.Err))
-			assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
-		}
-		assert.EqualError(t, e.Attempts[0].Err, "dial tcp: no connection within 100ms")
-	})
-}
-
 // The server has a POST and is silent. It may have acted, so the POST is not sent again.
 // The time of the connect phase does not bound it.
 func TestSentPOSTIsNotRetried(t *testing.T) {

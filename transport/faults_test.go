@@ -261,22 +261,6 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 	})
 }
 
-// TestRefusedAtFirst: a server that restarts. The request never left, so that a
-// POST is sent again as well.
-func TestRefusedAtFirst(t *testing.T) {
-	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		cfg.Refusing = true
-		s := set(t, cfg, quick, ts.OK("done"))
-		got := s.do(s.whenRetried(2, func() { assert.NoError(t, s.Listen()) }))
-		require.NoError(t, got.err)
-		assert.Equal(t, "done", got.body)
-		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-		s.lastBody("an order")
-		assert.ErrorIs(t, s.seen.events()[0].Err, syscall.ECONNREFUSED)
-		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
-	})
-}
-
 // TestNamesAndRoutes: a name that does not exist is final; a name server that
 // failed, and a network that cannot be reached, are for the moment.
 func TestNamesAndRoutes(t *testing.T) {
@@ -613,26 +597,6 @@ func TestUpgradesOverTheWire(t *testing.T) {
 		_, err = io.ReadFull(conn, response)
 		require.NoError(t, err)
 		assert.Equal(t, "echo", string(response))
-	})
-}
-
-// TestCancelWhileAnAttemptRuns: the caller's end is the attempt's end, at once,
-// and nothing is sent after it.
-func TestCancelWhileAnAttemptRuns(t *testing.T) {
-	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, quick, ts.Hang())
-		gone := errors.New("the user went home")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			assert.NoError(t, s.Wait(t.Context(), 1))
-			cancel(gone)
-		})
-		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
-		wg.Wait()
-		assert.True(t, errors.Is(got.err, gone) || errors.Is(got.err, context.Canceled), "%v", got.err)
-		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, s.seen.reasons())
-		assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 	})
 }
 

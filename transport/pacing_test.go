@@ -174,15 +174,11 @@ func headerCost(req *http.Request) int {
 
 // offer lets 8 workers offer three times the quota of a server, in costs of 1 to 100, for 20
 // windows.
-func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
+func offer(t *testing.T, rule policy.Rule) *tokenServer {
 	s := &tokenServer{window: 3 * time.Second, quota: 3000, start: time.Now()}
 	tr := over(t, transport.Config{Rule: rule}, s)
 	var all sync.WaitGroup
 	for worker := range 8 {
-		tr := tr
-		if f != nil {
-			tr = over(t, transport.Config{Rule: rule, Fleet: fleettest.Link(f.member())}, s)
-		}
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 7))
 			for time.Since(s.start) < 20*s.window {
@@ -203,7 +199,7 @@ func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
 // learns of the costs too late.
 func TestQuotaInTokens(t *testing.T) {
 	share := func(t *testing.T, cost func(*http.Request) int) float64 {
-		s := offer(t, policy.Rule{QuotaPacing: policy.On, Cost: cost, MaxAttempts: 3}, nil)
+		s := offer(t, policy.Rule{QuotaPacing: policy.On, Cost: cost, MaxAttempts: 3})
 		refused := float64(s.over) / float64(s.over+s.ok)
 		least := s.quota
 		for _, used := range s.used[:20] {
@@ -218,20 +214,6 @@ func TestQuotaInTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) { assert.LessOrEqual(t, share(t, headerCost), 0.01) })
 	bubble(t, func(t *testing.T) { assert.Greater(t, share(t, nil), 0.10) })
 	require.False(t, t.Failed())
-}
-
-// Eight members of a fleet with a worker each share the quota.
-func TestFleetQuotaInTokens(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := offer(t, policy.Rule{QuotaPacing: policy.On, Cost: headerCost, MaxAttempts: 3}, newMemFleet(2*time.Millisecond))
-		refused, total := float64(s.over)/float64(s.over+s.ok), 0
-		for _, used := range s.used[:20] {
-			total += used
-		}
-		t.Logf("%d served, %d refused (%.1f %%), mean use of a window %.1f %%", s.ok, s.over, 100*refused, float64(total)/20/float64(s.quota)*100)
-		assert.LessOrEqual(t, refused, 0.06)
-		assert.GreaterOrEqual(t, total, 20*s.quota*80/100)
-	})
 }
 
 // Members of a fleet share a rate of costs, also if a request needs tokens of more than one

@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,53 +68,6 @@ func slowly(w http.ResponseWriter, r *http.Request) {
 	case "/sick":
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-}
-
-// A base without settings of its own speaks HTTP/2, and so do its pools: after a deadline and
-// after responses of a bad server.
-func TestLanesOfAPlainBaseSpeakHTTP2(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(slowly))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	for path, deadline := range map[string]time.Duration{"/slow": 50 * time.Millisecond, "/sick": 2 * time.Second} {
-		base := &http.Transport{MaxIdleConnsPerHost: 100}
-		base.Clone() // net/http decides about HTTP/2 before the certificate is here
-		base.TLSClientConfig.RootCAs = x509.NewCertPool()
-		base.TLSClientConfig.RootCAs.AddCert(s.Certificate())
-		tr := mustNew(t, transport.Config{Base: base})
-		for range 10 {
-			err := within(t, tr, http.MethodPost, s.URL+path, deadline)
-			assert.Equal(t, path == "/slow", err != nil)
-		}
-		assert.Zero(t, failures(t, tr, http.MethodGet, s.URL, 2*time.Second), path)
-		assert.Zero(t, failures(t, tr, http.MethodPost, s.URL, 2*time.Second), path)
-		tr.CloseIdleConnections()
-	}
-}
-
-// A scheme of its own, registered with the base, has no further pools.
-func TestLanesOfASchemeOfItsOwn(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "socket")
-	l, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(slowly))
-	s.Listener = l
-	s.Start()
-	t.Cleanup(s.Close)
-	inner := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}
-	base := new(http.Transport)
-	base.RegisterProtocol("http+unix", rt(func(req *http.Request) (*http.Response, error) {
-		req = req.Clone(req.Context())
-		req.URL.Scheme = "http"
-		return inner.RoundTrip(req)
-	}))
-	tr := mustNew(t, transport.Config{Base: base})
-	assert.Error(t, within(t, tr, http.MethodGet, "http+unix://daemon/slow", 300*time.Millisecond))
-	assert.Zero(t, failures(t, tr, http.MethodGet, "http+unix://daemon/", 2*time.Second))
-	inner.CloseIdleConnections()
 }
 
 // trusting returns a base with the certificate of a server, and otherwise without settings.

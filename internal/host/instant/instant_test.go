@@ -38,6 +38,10 @@ func TestArithmetic(t *testing.T) {
 	assert.Equal(t, "1.5s", later.String())
 }
 
+func TestBound(t *testing.T) {
+	assert.Equal(t, [...]time.Duration{time.Minute, Forever, 5}, [...]time.Duration{Bound(0), Bound(-1), Bound(5)})
+}
+
 // A sleep ends when its time is over, when it is woken, or with its context.
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

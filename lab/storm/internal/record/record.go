@@ -152,7 +152,6 @@ type Figures struct {
 	SentFrozen int
 	SentLate   int           // of these, the attempts from 3 s after the stop on
 	Peak       int           // the most requests in progress at the server after the resume
-	Later      int           // the most after that number had gone below the limit; 0: it never did
 	Recovered  time.Duration // after the resume; negative: not within the run
 	Lost, Open int
 	P50, P99   time.Duration // of requests begun after the recovery; 0: there were none
@@ -174,7 +173,7 @@ const (
 // Figures computes the figures of the run.
 func (r *Run) Figures() Figures {
 	f := Figures{SentFrozen: r.SentFrozen, Open: r.Open, Sent: r.Sent, Recovered: -1}
-	f.Peak, f.Later = r.peaks()
+	f.Peak = r.peak()
 	for _, s := range r.Samples {
 		f.Lost += s.Lost
 	}
@@ -203,7 +202,6 @@ func (r *Run) Median() Figures {
 		SentFrozen: count(func(f Figures) int { return f.SentFrozen }),
 		SentLate:   count(func(f Figures) int { return f.SentLate }),
 		Peak:       count(func(f Figures) int { return f.Peak }),
-		Later:      count(func(f Figures) int { return f.Later }),
 		Lost:       count(func(f Figures) int { return f.Lost }),
 		Open:       count(func(f Figures) int { return f.Open }),
 		Sent:       count(func(f Figures) int { return f.Sent }),
@@ -254,23 +252,12 @@ func (r *Run) goodIn(from, to time.Duration) (n int) {
 	return n
 }
 
-// peaks returns the highest concurrency after the resume, and the highest after
-// the first return below the limit.
-func (r *Run) peaks() (peak, later int) {
-	back := false
-	for i := int(r.Resume / Step); i < len(r.Samples); i++ {
-		busy := r.Samples[i].Busy
-		if busy < 0 {
-			continue
-		}
-		peak = max(peak, busy)
-		if !back && peak > r.ServerLimit && busy <= r.ServerLimit {
-			back = true
-		} else if back {
-			later = max(later, busy)
-		}
+// peak returns the most requests in progress after the resume.
+func (r *Run) peak() (peak int) {
+	for _, s := range r.Samples[r.Resume/Step:] {
+		peak = max(peak, s.Busy)
 	}
-	return peak, later
+	return peak
 }
 
 func (r *Run) latency(recovered time.Duration) (p50, p99 time.Duration) {

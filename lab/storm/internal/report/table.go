@@ -22,16 +22,12 @@ func row(r *record.Run) []string {
 }
 
 // details are the heads of the other figures.
-var details = []string{"strategy", "peak 2", "at end", "lost", "open", "p50", "p99"}
+var details = []string{"strategy", "at end", "lost", "open", "p50", "p99"}
 
 func detailsOf(r *record.Run) []string {
 	f := r.Median()
-	later := "–"
-	if f.Later > 0 {
-		later = count(f.Later)
-	}
 	return []string{
-		r.Name, later, fmt.Sprintf("%.0f %%", 100*f.LastGood), count(f.Lost), count(f.Open), took(f.P50), took(f.P99),
+		r.Name, fmt.Sprintf("%.0f %%", 100*f.LastGood), count(f.Lost), count(f.Open), took(f.P50), took(f.P99),
 	}
 }
 
@@ -56,7 +52,6 @@ func explained(runs []*record.Run) []string {
 }
 
 var explainedDetails = []string{
-	"peak 2: the most requests in progress after their number had gone below the server's limit.",
 	"at end: successes in the last 10 s, as a share of the usual rate.",
 	"lost, open: requests that were given up, and requests without a response at the end.",
 	"p50, p99: the time from the call to the response, waits included, of requests that began after the server was back.",
