@@ -1,6 +1,6 @@
-// Package limit is the gate of a host whose rule turns limits on: a rate, a limit of the requests in flight, a circuit breaker, the pacing of
+// Package limit is the gate of a host whose rule turns limits on: a rate, a limit of the requests in flight, the pacing of
 // the server's quota, or waits that requests share. Requests to any other host have no permit, and enter neither this package nor
-// the machines of the limits.
+// the machines of the limits. A circuit breaker is a matter of the line, in package exchange.
 package limit
 
 import (
