@@ -24,7 +24,9 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	kept := attempt.Keep(x.Ctx, last, d.at.Add(d.drain), &x.t.responses)
 	x.last.Resp = nil
 	defer func() { kept.End(resp != nil) }()
-	requestLog{x}.waits(d.waitedFor(), d.delay)
+	if x.t.logger != nil {
+		requestLog{x}.waits(d.waitedFor(), d.delay)
+	}
 	if err := x.Sleep(time.Until(d.at.Add(d.delay)), nil); err != nil {
 		return nil, x.refuse(&exchange.Rejection{Err: err}), true
 	}

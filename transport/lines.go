@@ -46,7 +46,7 @@ func (x requestLog) failed(status int, err error) {
 
 // waits writes the line of a request that begins a long wait, unless a line about the host told it already.
 func (x requestLog) waits(reason Reason, d time.Duration) {
-	if d < longLine || x.t.logger == nil {
+	if d < longLine {
 		return
 	}
 	told := map[Reason]news.Condition{ReasonRetry: news.Down, ReasonThrottled: news.Held, ReasonRateLimit: news.RateLimited}
@@ -71,9 +71,6 @@ func (x requestLog) waits(reason Reason, d time.Duration) {
 // turn writes the line of a request whose turn at a limit comes late, as far as is known. It does not wait if that is later
 // than its deadline, or than latest.
 func (x requestLog) turn(latest instant.Instant) {
-	if x.t.logger == nil {
-		return
-	}
 	now := time.Now()
 	turn, limit := x.next.permit.Forecast(&x.Request, now)
 	until, ok := x.Ctx.Deadline()

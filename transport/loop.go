@@ -90,7 +90,9 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.judge(&d)
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
-			requestLog{x}.failed(x.last.Status(), d.ended)
+			if x.t.logger != nil {
+				requestLog{x}.failed(x.last.Status(), d.ended)
+			}
 			delivered = true
 			return x.deliver(&d)
 		}
@@ -126,7 +128,9 @@ func (x *retrier) admit() *exchange.Rejection {
 			x.next.permit = new(limit.Permit)
 		}
 		*x.next.permit = limit.Permit{}
-		requestLog{x}.turn(latest)
+		if x.t.logger != nil {
+			requestLog{x}.turn(latest)
+		}
 		if no := x.next.permit.Acquire(&x.Request, &x.next.turn.Queued, latest); no != nil {
 			return no
 		}
@@ -243,14 +247,15 @@ func (c *call) beforeResponse(err error, link *attempt.Link) error {
 // outcome may be the cut of a body.
 func (x *retrier) judge(d *decision) {
 	a := x.last
-	below := errorBelow(a.Err)
-	a.Below = below != nil && (!below.ofBody || len(below.Attempts) > 0)
+	if a.Err != nil {
+		below := errorBelow(a.Err)
+		x.broke, a.Below = true, below != nil && (!below.ofBody || len(below.Attempts) > 0)
+	}
 	if a.Class == classify.Refused && a.Resp != nil && (x.isSpent() ||
 		a.Resp.Request != nil && a.Resp.Request.Response != nil && a.Resp.Request.Response != x.Req.Response) {
 		a.Class = classify.Ambiguous // the base has followed a redirection, and the first server may have acted
 	}
 	d.at, d.err = time.Now(), a.Err
-	x.broke = x.broke || a.Err != nil
 	x.planner.Note(&x.Request, &a.Outcome)
 	d.retryAfter, d.u = a.done(&x.Request, &a.Outcome)
 	if a.Err != nil {
