@@ -259,7 +259,8 @@ func (e *Error) endText() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether Err is a timeout. So is the end of a body if the deadline has passed.
+// Timeout reports whether Err is a timeout. The end of a body is a timeout as well if the
+// deadline has passed.
 func (e *Error) Timeout() bool {
 	return trait.Timeout(e.Err) || e.ofBody && e.Reason == ReasonDeadline && e.ended != nil
 }
