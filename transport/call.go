@@ -1,4 +1,4 @@
-// A call, its attempts, and what they share.
+// A call, its attempts, and their common state.
 
 package transport
 
@@ -22,20 +22,20 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A call is a request with its host, its rule, and what its caller said. RoundTrip fills it in. When attempts go, nobody writes
-// it but packages exchange and limit, which note in Request what they find out, and the loop, which drops an Expect after a 417. So a hedge, which
-// goes beside the first attempt, has a call of its own.
+// A call is a request with its host, its rule, and the options of its caller. RoundTrip fills it in. Once attempts go,
+// packages exchange and limit note their findings in Request, and the loop drops an Expect after a 417. Nobody else writes
+// it. So a hedge, which goes beside the first attempt, has a call of its own.
 type call struct {
 	exchange.Request
 	t       *Transport
 	base    http.RoundTripper
 	options *options        // nil: none
-	spanned context.Context // what RequestStart returned; nil: no hook
+	spanned context.Context // that RequestStart returned; nil: no hook
 	traces  []Trace         // that observe the call
 	keyed   bool            // the rule made the request's Idempotency-Key
 }
 
-// A retrier is what the attempts of a call share. The goroutine of the request owns it, and nobody else reads or
+// A retrier is the common state of a call's attempts. The goroutine of the request owns it, and nobody else reads or
 // writes it. There is one exception: while that goroutine is in the base transport with a first attempt, it lends the
 // retrier to the goroutine of a hedge (see race).
 type retrier struct {
@@ -69,7 +69,7 @@ type schedule struct {
 	steps []time.Duration // from each attempt to the next
 }
 
-// A report is what a retrier will tell of its attempts.
+// A report keeps the facts that a retrier will tell of its attempts.
 type report struct {
 	history []Attempt       // empty after a success on the first attempt
 	mark    *mark           // with room for the history, which callers get without the call; nil: there is none
@@ -81,18 +81,18 @@ type report struct {
 	held    held            // before a further attempt, in vain
 }
 
-// A try is one attempt of a call: what is sent, its admission, and who hears of its end. The goroutine that sends it owns it,
-// and then the retrier whose attempt at hand it is.
+// A try is an attempt of a call: its request, its admission, and the hooks that hear of its end. The goroutine that sends
+// it owns it, and then the retrier whose attempt at hand it is.
 type try struct {
 	attempt.Attempt
 	admission
 	body   replay.Body     // whose bytes it sends; nil: none
 	told   context.Context // of the hooks AttemptEnd; nil: they were told, or there are none
-	trial  *route.Trial    // its base, if that is one; it may go over another pool
+	trial  *route.Trial    // its base, if that is a Trial; it may go over another pool
 	offset int64           // where it continues a body
 }
 
-// An admission is what lets one attempt go to its host.
+// An admission lets an attempt go to its host.
 type admission struct {
 	turn   exchange.Turn // in the line of the host
 	permit *limit.Permit // of its limits; nil: the rule turns none on
@@ -192,7 +192,7 @@ func (a *admission) done(r *exchange.Request, o *attempt.Outcome) (retryAfter ti
 	return retryAfter, u
 }
 
-// cancel gives back what the attempt has not used.
+// cancel gives back the parts that the attempt has not used.
 func (a *admission) cancel(r *exchange.Request) {
 	if a.turn.Cancel(r); a.permit != nil {
 		a.permit.Cancel()

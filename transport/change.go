@@ -29,7 +29,7 @@ var reasonsOfHosts = [...]Reason{
 type HostChange struct {
 	// Host is the scheme and host.
 	Host string
-	// Reason says what began, or what is over if Over is true.
+	// Reason says which condition began, or which is over if Over is true.
 	//
 	//	ReasonCircuitOpen  the host is down: ten attempts in a row failed, over a second or more
 	//	ReasonThrottled    the server asked the requests with some credentials to wait
@@ -54,8 +54,8 @@ type HostChange struct {
 	Until time.Time
 	// Waiting is how many requests wait at the limit, or for the end of the outage.
 	Waiting int
-	// Limit is how many requests the limit lets go: of Rule.Concurrency, or what is left of the
-	// quota. It is 0 for other reasons, and for a host without Rule.Concurrency.
+	// Limit is how many requests the limit lets go: of Rule.Concurrency, or the rest of the quota.
+	// It is 0 for other reasons, and for a host without Rule.Concurrency.
 	Limit int
 
 	at       time.Time // when it was noticed
@@ -63,7 +63,7 @@ type HostChange struct {
 	failFast bool      // they fail
 }
 
-// String says what happened to which host, why, and what happens next. It has no secrets.
+// String tells the change of the host, its cause, and what happens next. It has no secrets.
 func (c HostChange) String() string {
 	if c.Over {
 		return redact.Printable(c.Host + c.endText())
@@ -79,7 +79,7 @@ func (c HostChange) time() time.Time {
 	return c.at
 }
 
-// beginning says what began.
+// beginning tells that the condition began.
 func (c HostChange) beginning() string {
 	why, lasted, left := c.causeText(), redact.Rough(c.time().Sub(c.Since)), redact.Rough(c.Until.Sub(c.time()))
 	switch c.Reason {
@@ -109,7 +109,7 @@ func (c HostChange) beginning() string {
 	return ": " + c.Reason.words()
 }
 
-// endText says what is over.
+// endText tells that the condition is over.
 func (c HostChange) endText() string {
 	lasted := redact.Rough(c.time().Sub(c.Since))
 	switch c.Reason {
@@ -210,7 +210,7 @@ func (all *attrs) add(set bool, attr slog.Attr) {
 	}
 }
 
-// addError says in a few words what is wrong, unless there is nothing.
+// addError adds the cause of err in a few words, unless err is nil.
 func (all *attrs) addError(err error, known ...string) {
 	if err != nil {
 		all.add(true, slog.String("error", causeOf(err, known...)))

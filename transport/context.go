@@ -64,8 +64,8 @@ func WithoutRetries(ctx context.Context) context.Context {
 // Hedge.Percentile. If something is wrong with the rule, RoundTrip sends nothing, and returns an error around
 // a *policy.FieldError for each fault.
 //
-// A rule is checked and completed at the first request with the context or one derived from
-// it. That takes some microseconds. So share a context, or its parent, if many requests need
+// A rule is checked and completed at the first request with the context or a context derived
+// from it. That takes some microseconds. So share a context, or its parent, if many requests need
 // the same rule. If the rule is known when the Transport is made, Config.Hosts is the place
 // for it.
 func WithRule(ctx context.Context, rule policy.Rule) context.Context {
@@ -120,8 +120,8 @@ func (c *call) isIdempotent() bool {
 	return c.options != nil && c.options.sending == sendRepeatable || c.Rule.Policy.Idempotent(c.Req)
 }
 
-// parentContext returns the context that the attempts begin with: the caller's, or the one
-// that RequestStart returned.
+// parentContext returns the context that the attempts begin with: the caller's, or that of
+// RequestStart.
 func (c *call) parentContext() context.Context {
 	return cmp.Or(c.spanned, c.Req.Context())
 }
@@ -164,15 +164,15 @@ func (m *mark) of(resp *http.Response) bool {
 // HistoryOf returns the history of a request. resp and err are the results of a Transport, of an
 // http.Client above it, or of reading a body. Either may be nil.
 //
-// An error has a history if it is an [Error], or wraps one. A response has one if there was more
-// than one attempt, or if a limit held the first, even if the last is a success. If the response
+// An error has a history if it is an [Error], or wraps one. A response has a history if there was
+// more than one attempt, or if a limit held the first, even if the last is a success. If the response
 // called for a retry, its history says why there was none. Either the retry was not safe
 // ([ReasonNotIdempotent], [ReasonNotReplayable]), or a limit withheld it (attempts, time, the
 // deadline, the longest wait allowed, the budget …).
 //
-// Any other History is zero. That is the History of a success or another final response of
-// a single attempt that did not wait, of a response to a request that was to be sent once, and
-// of what came from another transport.
+// Any other History is zero. A success or another final response of a single attempt that did
+// not wait has none. Neither has a response to a request that was to be sent once, nor a response
+// or an error of another transport.
 func HistoryOf(resp *http.Response, err error) History {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.History
@@ -187,8 +187,8 @@ func HistoryOf(resp *http.Response, err error) History {
 	return m.history
 }
 
-// ReasonOf returns the Reason of [HistoryOf]. If several Transports have one, it is that of the
-// outermost. It is "" if there is none.
+// ReasonOf returns the Reason of [HistoryOf]. If several Transports have a reason, it is that of
+// the outermost. It is "" if there is none.
 func ReasonOf(resp *http.Response, err error) Reason { return HistoryOf(resp, err).Reason }
 
 // gaveUpBelow reports whether a Transport below gave up on this outcome.

@@ -100,7 +100,7 @@ func (r Reason) text() string {
 func (r Reason) words() string { return strings.ReplaceAll(string(r), "_", " ") }
 
 // isLimit reports whether a limit withheld a retry that was otherwise due. Then the
-// request was tried enough, and a Transport around this one must not start again.
+// request was tried enough, and an outer Transport must not start again.
 // The other reasons do not stop an outer Transport, because its rule may know better
 // whether the request is idempotent or replayable.
 func (r Reason) isLimit() bool {
@@ -111,8 +111,8 @@ func (r Reason) isLimit() bool {
 	return false
 }
 
-// isOfRequest reports whether a retry was due that the request or its rule does not allow. A Transport
-// around this one decides about such an outcome as if this one were not there.
+// isOfRequest reports whether a retry was due that the request or its rule does not allow. An outer
+// Transport decides about such an outcome as if this Transport were not there.
 func (r Reason) isOfRequest() bool {
 	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonRetriesOff
 }
@@ -135,7 +135,7 @@ type facts struct {
 	sent, attempts int // made so far, and allowed to one request; none are made if a body was cut after progress, because its continuation is a request and not a retry
 
 	backoff       time.Duration // before a retry, negative: stop; or until the continuations of a body are far enough apart
-	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because what a silent server has not answered piles up there
+	silence       time.Duration // if the attempt timed out: the wait is a random time from the back-off to this, because unanswered requests pile up at a silent server
 	retryAfter    time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	u             float64       // random, in [0,1)
@@ -176,7 +176,7 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.misdirected:
 		return ReasonFinal, 0 // RFC 9110 §15.5.20, RFC 9113 §7: it would go over the same connection
 	case f.attempts <= 1:
-		return ReasonRetriesOff, 0 // a Transport around this one may retry, because nobody gave up
+		return ReasonRetriesOff, 0 // an outer Transport may retry, because nobody gave up
 	case f.class == classify.Ambiguous && !f.idempotent:
 		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:

@@ -18,7 +18,7 @@
 //	              connection that another attempt makes
 //	    send      send the caller's own request if nothing has to watch the attempt,
 //	              and else a copy; perhaps another copy beside it, as a hedge
-//	    askRule   ask the rule what happened
+//	    askRule   ask the rule for the class of the outcome
 //	    judge     tell the limits; decide (decide.go) says final, retry and its wait, or give up
 //	    commit    rewind the body
 //	    record    one attempt: outcome, class, reason, wait
@@ -56,7 +56,7 @@
 //
 // A host has one pool of connections, at first the base transport itself. If that has proven bad,
 // the next attempts try another pool, which is a copy of an *http.Transport or comes from
-// Config.NewPool. The host moves with the first good response there, and what is under way goes on.
+// Config.NewPool. The host moves with the first good response there, and attempts under way go on.
 // A retry also takes another pool after a timeout, after a stream error, or after two failures of
 // its request over the same pool. So does a hedge over HTTP/2. docs/network.md has the rules.
 //

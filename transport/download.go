@@ -28,7 +28,7 @@ type download struct {
 	t       *Transport
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *rules.Resolved
-	spanned context.Context // what RequestStart returned; nil: no hook
+	spanned context.Context // that RequestStart returned; nil: no hook
 	past    *past           // nil: a single attempt, and no continuation
 	pool    *pool.Pool      // over which the body comes
 	start   instant.Instant // of the first attempt since the last progress, if the rule has a MaxElapsedTime
@@ -113,7 +113,7 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	return retryable(class) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 
-// Fetch makes the continuations of a cut body, until one brings the missing bytes. If a second
+// Fetch makes the continuations of a cut body, until the missing bytes come. If a second
 // response is cut while its first bytes are compared, that is another cut.
 func (d *download) Fetch(cut *resume.Cut) error {
 	for {

@@ -69,8 +69,8 @@ func callBy(by http.RoundTripper, req *http.Request) (c call, known bool) {
 	return c, true
 }
 
-// whatHappened says what an outcome means: whether the request was sent, whether a server may
-// have acted on it, and whether the server has failed.
+// whatHappened reports whether the request of an outcome was sent, whether a server may have
+// acted on it, and whether the server has failed.
 func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed bool) {
 	if err == nil {
 		if resp == nil || resp.StatusCode/100 == 4 {
@@ -100,7 +100,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 	return true, isActed(v, err), failed
 }
 
-// mayHaveActed reports whether a server may have acted on one of the attempts.
+// mayHaveActed reports whether a server may have acted on any of the attempts.
 func mayHaveActed(attempts []Attempt) bool {
 	for i := range attempts {
 		if isActed(attempts[i].Class, attempts[i].Err) {

@@ -20,8 +20,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
-// ErrNotSent is in the [Error] of a request that was not sent, because a limit of its host
-// withheld it or its context ended while it waited for one. Its Reason says which.
+// ErrNotSent is in the [Error] of a request that was not sent: a limit of its host withheld
+// it, or its context ended while it waited at a limit. Its Reason says which.
 var ErrNotSent = errors.New("transport: not sent")
 
 var (
@@ -71,8 +71,8 @@ func (e *bodyError) Unwrap() []error {
 //
 // It also ends the body of a response that was cut, and that could not be continued to its end.
 // Every byte before the error is good. errors.Is and errors.As then see the error of the cut and
-// what prevented the continuation. As long as no byte came from a second response, the reader gets
-// the error of the cut instead, as the base transport gave it. So a caller may compare it with
+// the cause that prevented the continuation. As long as no byte came from a second response, the reader
+// gets the error of the cut instead, as the base transport gave it. So a caller may compare it with
 // io.ErrUnexpectedEOF. Only if the caller's context has ended meanwhile, the reader gets an Error
 // all the same.
 //
@@ -96,7 +96,7 @@ type Error struct {
 	request string // method and URL, without secrets, for Explain
 	url     string // with its secrets, which Error hides in other texts
 	limit   Reason // at which it waited when it ended
-	down    string // what is wrong with a host that is down
+	down    string // why the host is down, or ""
 	ended   error  // the end of the caller's context; nil: it has not ended
 	ofBody  bool   // a body was cut, and this or the request for its rest failed
 	single  bool   // it adds a reason to the outcome of a single attempt, and changes no decision of a layer above
@@ -113,14 +113,14 @@ func errorBelow(err error) *Error {
 	return nil
 }
 
-// isAsserted reports whether net/http looks at the type or at the value of an error without a look at what it
-// wraps. http.Client says more about the first, and http.Transport goes on after the second.
+// isAsserted reports whether net/http looks at the type or at the value of an error, and not at the errors
+// in it. http.Client says more about the first, and http.Transport goes on after the second.
 func isAsserted(err error) bool {
 	_, noTLS := err.(tls.RecordHeaderError)
 	return noTLS || err == http.ErrSkipAltProtocol
 }
 
-// A cutError has the error of the cut of a body, and what prevented its continuation.
+// A cutError has the error of the cut of a body, and the cause that prevented its continuation.
 type cutError struct {
 	cut, cause error
 	url        string // of the request; Error hides its secrets in both texts
@@ -259,8 +259,8 @@ func (e *Error) endText() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether Err is a timeout. The end of a body is one as well if the deadline has
-// passed.
+// Timeout reports whether Err is a timeout. The end of a body is a timeout as well if the
+// deadline has passed.
 func (e *Error) Timeout() bool {
 	return trait.Timeout(e.Err) || e.ofBody && e.Reason == ReasonDeadline && e.ended != nil
 }
@@ -341,7 +341,7 @@ func withoutSecrets(err error, known *url.URL) error {
 // that the text may contain the URLs in known.
 func safeText(err error, known ...string) string { return redact.Text(err, ownURLs(err, known)...) }
 
-// causeOf says in a few words what is wrong, without secrets.
+// causeOf returns the cause of err in a few words, without secrets.
 func causeOf(err error, known ...string) string { return redact.Cause(err, ownURLs(err, known)...) }
 
 // ownURLs adds the URLs of this package's errors in the tree of err.
@@ -357,7 +357,7 @@ func ownURLs(err error, known []string) []string {
 // connects are the types of errors whose texts say that there was no connection.
 var connects = [...]classify.ErrorType{classify.ErrorDNS, classify.ErrorDial, classify.ErrorTLS}
 
-// outcome says in a few words what came of an attempt.
+// outcome tells the outcome of an attempt in a few words.
 func (a *Attempt) outcome(known ...string) string {
 	body, ofBody := errors.AsType[*bodyError](a.Err)
 	switch {

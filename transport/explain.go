@@ -1,4 +1,4 @@
-// The story of one request, as text.
+// The story of a request, as text.
 
 package transport
 
@@ -15,7 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
-// Explain tells the story of one request in a few lines of plain text. It has the method and the URL,
+// Explain tells the story of a request in a few lines of plain text. It has the method and the URL,
 // the attempts with their times since the start, their outcomes and waits, and the limits that held
 // the request. It says why the request ended, and how long it took. resp and err are the results of a
 // Transport, of an http.Client above it, or of reading a body. Either may be nil. The text has no
@@ -35,7 +35,7 @@ func Explain(resp *http.Response, err error) string {
 		s.known = *e
 	case isURL:
 		s.known.url = whole.URL
-		s.known.request = strings.ToUpper(whole.Op) + " " + redact.Hidden // nobody knows what is secret in a text that is no URL
+		s.known.request = strings.ToUpper(whole.Op) + " " + redact.Hidden // any part of a text that is no URL may be secret
 		if u, err := url.Parse(whole.URL); err == nil {
 			s.known.request = strings.ToUpper(whole.Op) + " " + redact.URL(u)
 		}
@@ -51,9 +51,9 @@ func Explain(resp *http.Response, err error) string {
 	return s.String()
 }
 
-// An account is what is known of a request that has ended.
+// An account has the known facts of a request that has ended.
 type account struct {
-	known  Error          // what an Error, a History or a URL tells
+	known  Error          // from an Error, a History or a URL
 	resp   *http.Response // nil: none
 	status int            // of the response, or 0
 	err    error          // that the caller got, or nil
@@ -83,7 +83,7 @@ func (s *account) String() string {
 // sentAt returns when the attempt was sent, or when it had ended if that is not known.
 func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.at) }
 
-// outcomeText says what came of an attempt, and what followed.
+// outcomeText tells the outcome of an attempt, and the wait that followed.
 func (s *account) outcomeText(a *Attempt) string {
 	var b redact.Sentence
 	b.WriteString(a.outcome(s.known.url))
@@ -113,7 +113,7 @@ func waitText(waited time.Duration, at Reason) string {
 	return fmt.Sprintf("%v %s", took, why)
 }
 
-// lastSentence says what the caller got, and why there was nothing more.
+// lastSentence tells the caller's result, and why there was no further attempt.
 func (s *account) lastSentence() string {
 	n := len(s.known.Attempts)
 	var b redact.Sentence

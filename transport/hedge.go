@@ -156,7 +156,7 @@ func (r *race) launch() *hedge {
 	if r.ended.Load() || r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
 		return nil
 	}
-	defer r.next.cancel(&r.Request) // what the attempt does not take over, also if GetBody panics
+	defer r.next.cancel(&r.Request) // the parts that the attempt does not take over, also if GetBody panics
 	if r.Rule.Gated {
 		if r.next.permit = new(limit.Permit); !r.next.permit.TryAcquire(&r.Request, r.Registry.Now()) {
 			return nil
@@ -212,10 +212,10 @@ func (r *race) await() *try {
 	return &r.hedge.try
 }
 
-// better returns the attempt whose outcome counts, if the one that came first was refused. The server
-// may have refused it because it acts on the other. Then the response of the other is the true
+// better returns the attempt whose outcome counts, if the attempt that came first was refused. The
+// server may have refused it because it acts on the other. Then the response of the other is the true
 // response. The refusal counts if the other is refused as well, or gets nothing that is final. If the
-// caller has gone, nobody knows what the server would have said to the other.
+// caller has gone, nobody will know the server's answer to the other.
 func (r *race) better(came, other *try) *try {
 	again := r.isRetried(other)
 	switch {
@@ -289,7 +289,7 @@ func (a *try) rejected() bool {
 	return a.Resp != nil && a.Resp.StatusCode/100 != 2 && a.Resp.StatusCode/100 != 3
 }
 
-// close ends an attempt without draining its response, if it has one. A Close that panics
+// close ends an attempt without draining its response, if there is any. A Close that panics
 // would end the process in the goroutine of the hedge, and a Close that blocks would hold
 // up the winner.
 func (a *try) close() {

@@ -15,10 +15,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// between discards the response at hand, waits, and gets the body of the next attempt. If there will be none, it returns what the
-// caller gets. The discarded response is kept meanwhile, if its rest fits within the bounds of the drain and of the memory
-// for such responses. The caller gets it, if the request waits in vain in the line or if the caller's GetBody fails. Without
-// it the caller gets an error, with the header of that response.
+// between discards the response at hand, waits, and gets the body of the next attempt. If there will be no such attempt,
+// it returns the caller's result. The discarded response is kept meanwhile, if its rest fits within the bounds of the drain
+// and of the memory for such responses. The caller gets it, if the request waits in vain in the line or if the caller's
+// GetBody fails. Without it the caller gets an error, with the header of that response.
 func (x *retrier) between(d *decision) (resp *http.Response, err error, ends bool) {
 	last, status := x.last.Resp, x.last.Status()
 	kept := attempt.Keep(x.Ctx, last, d.at.Add(d.drain), &x.t.responses)

@@ -19,7 +19,7 @@ type requestLog struct{ *retrier }
 // failed writes the line of a request that ends without success after more than one attempt, or although a retry was
 // due that was not turned off. An SDK puts an error of its own in the place of ours, so the line may be all that is left of the story. err is
 // nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer that is final,
-// such as a 404, and for a request that was not sent. What keeps requests from the host has a line of its own.
+// such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of its own.
 func (x requestLog) failed(status int, err error) {
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
@@ -88,8 +88,8 @@ func (x requestLog) takesLine() (leftOut int, ok bool) {
 	return x.State.Machines().News().TakeRequestLine(x.t.registry.Now())
 }
 
-// waitedFor returns why a retry waits: because the server asked for it, or for the back-off. What is added to the wait of the server
-// is at most as long.
+// waitedFor returns why a retry waits: because the server asked for it, or for the back-off. The time added to a server's
+// wait is at most as long.
 func (d *decision) waitedFor() Reason {
 	if d.retryAfter > 0 && 2*d.retryAfter >= d.delay {
 		return ReasonThrottled

@@ -193,8 +193,8 @@ func (c *call) reasonFor(no *exchange.Rejection) (Reason, error) {
 	return reason, no.Err
 }
 
-// askRule tells the limits what the headers of an attempt say, and then asks the rule for its class, unless
-// there is one already. history are the attempts before it.
+// askRule gives the headers of an attempt to the limits, and then asks the rule for its class, unless that is
+// known. history are the attempts before it.
 func (c *call) askRule(a *try, history []Attempt) {
 	if a.permit != nil {
 		a.permit.Headers(&c.Request, &a.Outcome)
@@ -263,7 +263,7 @@ func (x *retrier) judge(d *decision) {
 			x.wait = until
 		}
 	}
-	d.retryAfter = max(d.retryAfter, x.wait.Sub(d.at), 0) // four may have asked: this response, one that lost a race, a Transport below, a cut body
+	d.retryAfter = max(d.retryAfter, x.wait.Sub(d.at), 0) // four may have asked: this response, the loser of a race, a Transport below, a cut body
 	misdirected := a.Status() == http.StatusMisdirectedRequest || a.Err != nil && route.WantsHTTP1(a.Err)
 	d.stuck = misdirected && a.Failed() && x.planner.IsStuck(&x.Request, &a.Outcome)
 	f := x.facts(d)
@@ -407,7 +407,7 @@ func (c *call) resumeBody(s series, start instant.Instant, over *pool.Pool, resp
 		return nil
 	}
 	if plan.Compares {
-		if small, _ := attempt.InMemory(resp.Body); small { // nothing can cut what is in memory
+		if small, _ := attempt.InMemory(resp.Body); small { // a body in memory is never cut
 			return nil
 		}
 	}

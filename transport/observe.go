@@ -137,8 +137,7 @@ func (b *observedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ResumeTried reports whether the body has asked for its rest. A Transport around this
-// one asks.
+// ResumeTried reports whether the body has asked for its rest. An outer Transport asks.
 func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close tells the end after the body is closed, also if its Close panics. A Read that it ends
@@ -177,7 +176,7 @@ func (b *observedBody) end(err error) {
 	}
 }
 
-// downloadOf returns what continues the body of a response, or nil.
+// downloadOf returns the download that continues the body of a response, or nil.
 func downloadOf(resp *http.Response) *download {
 	body := resp.Body
 	if observed, ok := body.(*observedBody); ok {

@@ -1,4 +1,4 @@
-// The history of a call, and what the observers and the log are told.
+// The history of a call, and its reports to the observers and the log.
 
 package transport
 
@@ -152,7 +152,7 @@ func (x *retrier) newError(reason Reason, err error) *Error {
 
 // markResponse returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
-// limit, a Transport around this one that sees the mark does not start again.
+// limit, an outer Transport that sees the mark does not start again.
 func (x *retrier) markResponse(resp *http.Response, reason Reason) *http.Response {
 	req := resp.Request
 	if req == nil {
@@ -206,8 +206,8 @@ func lineOf(h HostChange, v news.Change) (slog.Level, attrs) {
 	return slog.LevelWarn, h.attrs()
 }
 
-// LogsState returns a function that tells the log what lasts, after more changes than it has lines
-// for. If nothing lasts, it tells what changed last.
+// LogsState returns a function that tells the log the lasting conditions, after more changes than it has
+// lines for. If nothing lasts, it tells the last change.
 func (c observer) LogsState(lasting []news.Change) func() {
 	logger, ctx := c.t.logger, c.parentContext()
 	var level slog.Level

@@ -1,4 +1,4 @@
-// Reports of what a Transport knows about its hosts and its fleet.
+// Reports of a Transport, its hosts and its fleet.
 
 package transport
 
@@ -14,9 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/rules"
 )
 
-// A HostState is a report of what a Transport knows about a host at a moment. It
-// holds plain values. If the host's rule turns a
-// limit off, the fields of that limit are zero.
+// A HostState reports the state of a host at a moment, as a Transport knows it. It
+// holds plain values. If the host's rule turns a limit off, the fields of that limit are zero.
 type HostState struct {
 	// Host is the scheme and host, for example https://api.example.com.
 	Host string `json:"host"`
@@ -61,8 +60,8 @@ type HostState struct {
 	RateLimitWaiting int     `json:"rate_limit_waiting,omitzero"`
 }
 
-// A Snapshot is a report of what a Transport knows at a moment. Its JSON has the names of the
-// fields in snake case, as in the rules of package rulefile.
+// A Snapshot reports the state of a Transport at a moment. Its JSON has the names of the fields
+// in snake case, as in the rules of package rulefile.
 type Snapshot struct {
 	// Hosts are the states of all known hosts, sorted by name.
 	Hosts []HostState `json:"hosts"`
@@ -70,7 +69,7 @@ type Snapshot struct {
 	Fleet *FleetState `json:"fleet,omitempty"`
 }
 
-// Snapshot returns what the Transport knows now. It is meant for debugging and for metrics,
+// Snapshot reports the present state of the Transport. It is meant for debugging and for metrics,
 // because it visits all hosts in turn.
 func (t *Transport) Snapshot() Snapshot {
 	if t.registry.Hosts == nil {
@@ -147,10 +146,10 @@ type FleetState struct {
 	// Members is how many members the fleet has, as far as is known. It is 0 before the
 	// first heartbeat.
 	Members int `json:"members"`
-	// Commands counts what was sent to the backend.
+	// Commands counts the commands sent to the backend.
 	Commands uint64 `json:"commands"`
 	// Dropped counts the news and questions that were not sent or not answered in time, and the
-	// scopes of a host that made room for later ones.
+	// scopes of a host that made room for later scopes.
 	Dropped uint64 `json:"dropped"`
 	// LastHeartbeat is when the last heartbeat succeeded. It is zero before the first. The
 	// heartbeats tell the members how many they are.

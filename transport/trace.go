@@ -23,7 +23,7 @@ import (
 // request with the key, as it is sent: a copy of the caller's with the same context.
 //
 // Each function gets the context that RequestStart or AttemptStart returned, so that it finds
-// there what these have put into it, such as a span. They return their argument, or a context
+// there the values that these have put into it, such as a span. They return their argument, or a context
 // derived from it. If they return nil, their argument counts.
 //
 //	RequestStart
@@ -73,7 +73,7 @@ type Trace struct {
 	BodyEnd func(ctx context.Context, b BodyEnd)
 }
 
-// An Attempt records one send of a request by the base transport. It is part of an
+// An Attempt records a send of a request by the base transport. It is part of an
 // [AttemptEnd], an [Error] and a [History].
 type Attempt struct {
 	// Number counts the attempts of the request from 1. It starts again from 1 when an attempt
@@ -241,7 +241,7 @@ func callStart[A any](hook func(context.Context, A) context.Context, ctx context
 // fewAttempts is how many attempts of a call have room without a further allocation.
 const fewAttempts = 3
 
-// A History says how a request went: which attempts were made, and why there was no further one.
+// A History says how a request went: which attempts were made, and why there was no further attempt.
 type History struct {
 	// Reason says why there was no further attempt. It is [ReasonFinal] if the
 	// response did not call for a retry, and "" if there is no history.

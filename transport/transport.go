@@ -33,12 +33,12 @@ type Config struct {
 	// another error.
 	//
 	// If the connections of a host are bad, copies of an *http.Transport dial again (see NewPool). So a
-	// DialContext that returns one and the same connection for ever, such as a pipe to a process,
-	// belongs into a Base of another type, which is not copied. The CancelRequest of a Base knows the requests
+	// DialContext that always returns the same connection, such as a pipe to a process, belongs
+	// into a Base of another type, which is not copied. The CancelRequest of a Base knows the requests
 	// that it was given. A streamed body is sent in a copy of its request, so CancelRequest with the caller's
 	// request does not end that. The request's context does.
 	//
-	// The copy has a pool of its own, and sets what http.DefaultTransport leaves to net/http. It
+	// The copy has a pool of its own, and sets options that http.DefaultTransport leaves to net/http. It
 	// keeps 4 idle connections for a host. It dials the addresses of a name 250 ms apart, or
 	// twice the time in which the name was connected last, the families in turn (RFC 8305), and those that
 	// failed within the last minute last. It closes an HTTP/2 connection that is silent for 30 s and then
@@ -80,8 +80,8 @@ type Config struct {
 	// the connections of a host have proven bad or have failed a request, for each host
 	// twice at once and then once in 10 s. host is that of the URL.
 	// If NewPool returns nil, the host keeps the connections that it has. The
-	// CloseIdleConnections of the transport, if it has one, is called when attempts no
-	// longer take it.
+	// transport's CloseIdleConnections, if there is such a method, is called when attempts
+	// no longer take it.
 	//
 	// It must be safe for concurrent use, and must not use the Transport that calls it.
 	// Default: copies of Base if that is an *http.Transport without MaxConnsPerHost and
@@ -112,9 +112,9 @@ type Config struct {
 	// caller left. The error tells everything (see Explain), unless an SDK hides it.
 	//
 	// A host gets at most six lines about its changes within a minute, and six about requests. Further
-	// changes have no line. The first request after that minute writes a line that says what lasts, or
-	// else what changed last. The next line about a request says how many were left out. Each line
-	// is written when it happens, so none is lost if the process ends.
+	// changes have no line. The first request after that minute writes a line with the lasting
+	// conditions, or else with the last change. The next line about a request says how many were left out.
+	// Each line is written when it happens, so none is lost if the process ends.
 	//
 	// The messages are constant. They and the attributes are listed in docs/observability.md.
 	// URLs in log lines carry no userinfo, no query values and no fragments.
@@ -202,8 +202,8 @@ func Default() *Transport { return MustNew(Config{}) }
 // default rule. It is New with a Config that has nothing but a Base.
 func Wrap(base http.RoundTripper) *Transport { return MustNew(Config{Base: base}) }
 
-// NewBase returns a transport like the one that is used without a [Config.Base], to be changed
-// and then set there. It is a copy of http.DefaultTransport as it is at this moment. It keeps
+// NewBase returns a transport like the default of [Config.Base], to be changed and then
+// set there. It is a copy of http.DefaultTransport as it is at this moment. It keeps
 // up to 4 idle connections for a host, notices dead HTTP/2 connections by pings, dials
 // addresses that failed last, and knows when a proxy refused to connect. A field that
 // http.DefaultTransport sets stays. If that cannot be copied, the transport begins with that of

@@ -39,12 +39,12 @@ type Attempt struct {
 	Beside   bool      // runs beside another attempt, and may outlive the call
 	Plain    bool      // is sent without Expect
 	Hidden   error     // the error that the end of its time hides; nil: none
-	Out      *Outgoing // what is sent; nil: the caller's own request
+	Out      *Outgoing // the copy that is sent; nil: the caller's own request
 }
 
 // An Outgoing is the copy of a request that an attempt sends, with its context and the
 // body of its response. All of them are a single allocation. It is as small as possible,
-// because there is one for each attempt that is timed.
+// because each timed attempt has one.
 type Outgoing struct {
 	Req  http.Request
 	Ctx  attemptContext
@@ -150,7 +150,7 @@ func (a *Attempt) Abort() {
 }
 
 // Outrun returns the outcome of an attempt that another was faster than, and that may be under way still. It
-// reads only what was known when the attempt was sent.
+// reads only the fields that were set when the attempt was sent.
 func (a *Attempt) Outrun() Outcome {
 	return Outcome{Number: a.Number, Kind: a.Kind, SentAt: a.SentAt, Queued: a.Queued, Pool: a.Out.Over(), Heard: a.Heard, Link: a.Link,
 		Err: ErrOutrun, DoneAt: a.Clock.Now()}

@@ -82,7 +82,7 @@ func (b *timedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// uploads notes what happens to a body of the request. If net/http resends the request by
+// uploads notes an event of a body of the request. If net/http resends the request by
 // itself, it reads a second body. Only that body counts from then on.
 func (a *attemptContext) uploads(body *timedBody, e event) {
 	a.lock()
@@ -169,7 +169,7 @@ func (b *watchedBody) Close() error {
 	return b.close()
 }
 
-// close closes the body once. Every call gets the result of that one Close.
+// close closes the body once. Every call gets the result of that Close.
 func (b *watchedBody) close() error {
 	b.closing.Do(func() {
 		defer func() { b.panicked = recover() }()

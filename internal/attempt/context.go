@@ -30,7 +30,7 @@ type attemptContext struct {
 	context.Context                // the caller's
 	*Timeouts                      // nil: it ends with the caller's context only
 	unlink          func() bool    // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	pool            *pool.Pool     // hears what comes; nil: nobody needs to know
+	pool            *pool.Pool     // hears when something comes; nil: nobody needs to know
 	clock           *instant.Clock // of the pool
 	hooking
 
@@ -84,7 +84,7 @@ const (
 	leaves                       // there is an error, or nobody needs the response any more
 )
 
-// What each event makes of a phase. An event that a phase does not name changes nothing: the
+// The next phase, by phase and event. An event that a phase does not name changes nothing: the
 // base transport may call its hooks late.
 var transitions = [...][leaves + 1]phase{
 	untimed:    {},
@@ -222,7 +222,7 @@ type valuesOf struct {
 }
 
 func (v valuesOf) Value(key any) any {
-	if _, ok := key.(*int); ok { // package context looks for what ends it
+	if _, ok := key.(*int); ok { // package context looks for the context that ends it
 		return v.Context.Value(key)
 	}
 	return v.values.Value(key)

@@ -1,4 +1,4 @@
-// What an attempt was, how it ended, and its connection.
+// The outcome of an attempt, and its connection.
 
 package attempt
 
@@ -22,15 +22,15 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
 
-// An Outcome is what an attempt was and how it ended. The cut of a body is one as well, without an
-// attempt. The loop fills in the first fields before the send, the Attempt fills in the next, and the
+// An Outcome describes an attempt and its end. The cut of a body is an Outcome as well, without
+// an attempt. The loop fills in the first fields before the send, the Attempt fills in the next, and the
 // loop adds the class. The limits, the routes and the observers read all of them.
 type Outcome struct {
 	Number int // counts the attempts of the call from 1
 	Kind   Kind
 	SentAt instant.Instant // 0: not known
 	Queued Queued          // before it was sent
-	Pool   *pool.Pool      // that it takes, and that hears what comes; nil: the first pool, which nobody listens to
+	Pool   *pool.Pool      // that it takes, and that hears when something comes; nil: the first pool, which nobody listens to
 	Heard  instant.Instant // when something had come over the pool last before it
 	Link   *Link           // its connection; nil: nobody needs to know
 
@@ -96,7 +96,7 @@ const (
 	Lost
 )
 
-// ResultOf returns what an outcome says about the host as a whole.
+// ResultOf returns the meaning of an outcome for the host as a whole.
 func ResultOf(ctx context.Context, resp *http.Response, err error) Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
@@ -207,8 +207,8 @@ func (l *Link) ConnectedLate(err error) bool {
 	return l.Connected() && errors.Is(err, errUnconnected)
 }
 
-// AskedOthers reports whether an attempt had a connection and asked for one to another server, too. So the
-// failure of a dial says nothing about the first server.
+// AskedOthers reports whether an attempt had a connection and wanted a connection to another server, too. So
+// the failure of a dial says nothing about the first server.
 func (l *Link) AskedOthers() bool { return l.Connected() && l.others.Load() }
 
 // Addr returns the address of the server or the proxy, or "" if it is not known.
@@ -327,8 +327,8 @@ func Untraced(ctx context.Context) context.Context {
 }
 
 // silenced returns a copy of the caller's trace that calls no hook once the time of the attempt is over.
-// net/http goes on with a dial that nobody waits for, and so would call the hooks beside those of the
-// next attempt, or when the caller has its error and reads what they wrote.
+// net/http goes on with a dial that nobody waits for. So it would call the hooks beside those of the
+// next attempt, or when the caller has its error and reads what the hooks wrote.
 func (a *attemptContext) silenced(trace *httptrace.ClientTrace) *httptrace.ClientTrace {
 	copied := *trace
 	for _, hook := range reflect.ValueOf(&copied).Elem().Fields() {

@@ -58,10 +58,9 @@ func (s *Slot) Release() {
 }
 
 // Landed ends the slot of the attempt that has just ended, unless the response is no success, or its
-// body takes the slot over. If there is neither a
-// response nor an error, the base transport has panicked or ended its goroutine. req is what was
-// sent. into may be nil. Otherwise it is memory for the response's body, and may have the slot
-// already.
+// body takes the slot over. If there is neither a response nor an error, the base transport has
+// panicked or ended its goroutine. req is the request that was sent. into may be nil. Otherwise
+// it is memory for the response's body, and may have the slot already.
 func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 	if s.Limiter == nil {
 		return

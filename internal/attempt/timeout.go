@@ -84,7 +84,7 @@ var (
 type TimeoutError struct {
 	Text  string        // has %v in the place of after, if that is not 0
 	after time.Duration // the time that was over
-	Same  error         // what errors.Is sees in it as well; nil: nothing
+	Same  error         // that errors.Is sees in it as well; nil: none
 }
 
 func (e *TimeoutError) Error() string {

@@ -11,8 +11,8 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Credentials returns the kind of the credentials in a header, and the part of them that stays the same from one request to the next. The
-// case of the kind does not matter (RFC 9110 §11.1).
+// Credentials returns the kind of the credentials in a header, and the part of them that each request repeats. The case of the
+// kind does not matter (RFC 9110 §11.1).
 func Credentials(h http.Header) (kind, value string) {
 	if v := first(h, "Authorization"); v != "" {
 		return authorization(v)
@@ -78,8 +78,8 @@ func authorization(v string) (scheme, value string) {
 	return scheme, ""
 }
 
-// A steady says which part of an Authorization stays the same from one request to
-// the next, for schemes that change other parts.
+// A steady says which part of an Authorization each request repeats, for schemes that
+// change other parts.
 type steady uint8
 
 const (
@@ -117,7 +117,7 @@ func SingleUse(r *http.Request) bool {
 }
 
 // SignsRange reports whether a signature of the request is wrong with another Range or If-Range. It
-// covers one of them, or has to cover a Range that is there, as that of Azure (SharedKey).
+// covers either of them, or has to cover a Range that is there, as that of Azure (SharedKey).
 func SignsRange(r *http.Request) bool {
 	scheme, rest, _ := strings.Cut(first(r.Header, "Authorization"), " ")
 	query := ""

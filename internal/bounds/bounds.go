@@ -10,7 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A Bound describes the wait before one retry.
+// A Bound describes the wait before a retry.
 type Bound struct {
 	// Lowest and Highest are the shortest and the longest wait possible.
 	Lowest, Highest time.Duration
@@ -74,8 +74,8 @@ func formulaOf(b backoff.Backoff) formula.Formula {
 	return nil
 }
 
-// integrated computes the waits of three clients at once. One draws the lowest
-// wait every time, and one the highest. The third stands for the distribution,
+// integrated computes the waits of three clients at once. The first draws the lowest wait
+// every time, and the second the highest. The third stands for the distribution,
 // which a number of equally likely points represent. The next wait is computed for
 // each of these points over a grid of random numbers. Neighbouring results are then
 // averaged, which keeps the number of points small and the mean exact.

@@ -11,7 +11,7 @@ import (
 )
 
 // Classify returns a function that asks first, and then next if first knows no class. Either may be nil.
-// Nothing is asked after [classify.Default], which always knows one.
+// Nothing is asked after [classify.Default], which always knows a class.
 func Classify(first, next classify.Func) classify.Func {
 	return classifierOf(join(Classifiers(first), Classifiers(next), classify.Default))
 }
@@ -85,7 +85,7 @@ func (all readers) ask(o classify.Outcome) (time.Duration, bool) {
 	return 0, false
 }
 
-// partsOf returns the functions of f, or f alone if it is no chain. All chains have the code of one.
+// partsOf returns the functions of f, or f alone if it is no chain. All chains have the code of the parameter one.
 func partsOf[F any](f, one F, ask func(error)) []F {
 	switch {
 	case reflect.ValueOf(f).IsNil():
@@ -98,7 +98,7 @@ func partsOf[F any](f, one F, ask func(error)) []F {
 	return []F{f}
 }
 
-// join returns the functions of both lists without those behind one of ends. A function that is in both
+// join returns the functions of both lists without those behind any of ends. A function that is in both
 // lists keeps its first place.
 func join[F any](first, next []F, ends ...F) (all []F) {
 	for _, f := range slices.Concat(first, next) {

@@ -1,4 +1,4 @@
-// The addresses of a name, what is known of them, and their order.
+// The addresses of a name, the memory of them, and their order.
 
 package dial
 
@@ -82,7 +82,7 @@ const (
 
 // A memory keeps the names that were dialled last. The zero memory is empty.
 type memory struct {
-	mu    sync.Mutex // guards names and what it holds; never held while waiting
+	mu    sync.Mutex // guards names and the values in it; never held while waiting
 	names map[string]*name
 }
 
@@ -118,7 +118,7 @@ func (m *memory) of(addr string) *name {
 	return n
 }
 
-// note changes what is known of the name in addr.
+// note changes the memory of the name in addr.
 func (m *memory) note(addr string, change func(*name)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +173,7 @@ func (m *memory) mayRace(addr string, waited time.Duration, mine *bool) (may boo
 }
 
 // order returns the addresses in the order in which they are dialled. Those that failed
-// lately come last, and among them the one whose failure is the longest ago comes first.
+// lately come last, the oldest failure first.
 func (m *memory) order(addr string, ips []netip.Addr) []netip.Addr {
 	all := interleave(ips)
 	m.mu.Lock()

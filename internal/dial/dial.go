@@ -9,7 +9,7 @@
 // The files, in the order in which a dial meets them:
 //
 //	dial.go     a Dialer, which transports can have one, and one address after the other until one connects
-//	address.go  the addresses of a name, what is known of them, and their order
+//	address.go  the addresses of a name, the memory of them, and their order
 package dial
 
 import (
@@ -34,11 +34,10 @@ type Dialer struct {
 	memory memory
 }
 
-// New returns a Dialer that dials as the transport does. That is the transport's own, if it
-// has one. New returns nil if the
-// transport has dialling of its own, because that may map names or refuse some
-// addresses. So it gets names and never an address. The method of a net.Dialer is
-// not such dialling. Its Control, its Resolver and its local address stay in force.
+// New returns a Dialer that dials as the transport does. If the transport has a Dialer already,
+// New returns that. It returns nil if the transport has dialling of its own, because that may map
+// names or refuse some addresses. So it gets names and never an address. The method of a net.Dialer
+// is not such dialling. Its Control, its Resolver and its local address stay in force.
 func New(t *http.Transport) *Dialer {
 	//lint:ignore SA1019 old transports still set Dial and DialTLS
 	if runtime.GOOS == "js" || t.Dial != nil && t.DialContext == nil || t.DialTLS != nil || t.DialTLSContext != nil {

@@ -1,4 +1,4 @@
-// What lasts at a host, and who is told of it.
+// The conditions of a host, and who is told of them.
 
 package exchange
 
@@ -10,7 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/news"
 )
 
-// A limit of the rule holds requests when one has waited for longer than LongWait for a slot, for
+// A limit of the rule holds requests when a request has waited for longer than LongWait for a slot, for
 // the rate or for a retry. It no longer does if no other request waits as long within calmTime.
 const (
 	LongWait = time.Second
@@ -21,8 +21,8 @@ const (
 type Observer interface {
 	// Tells returns a function that tells of a change.
 	Tells(news.Change) func()
-	// LogsState returns a function that tells the log what lasts, after more changes than it has
-	// lines for.
+	// LogsState returns a function that tells the log the lasting conditions, after more changes
+	// than it has lines for.
 	LogsState(lasting []news.Change) func()
 	// Safe returns an error that prints without secrets.
 	Safe(error) error
@@ -92,9 +92,8 @@ func (r *Request) waitingForRate(m *host.Machines) int {
 	return limit.Queue()
 }
 
-// Review tells those who watch what the fleet said, and which conditions have
-// begun or ended meanwhile. The machines have no timers, so each request does this that
-// has to ask them anyway.
+// Review tells the Observer the news of the fleet, and which conditions have begun or ended
+// meanwhile. The machines have no timers, so each request does this that has to ask them anyway.
 func (r *Request) Review() {
 	m := r.State.MachinesMade()
 	if m == nil || !r.Registry.Watched {

@@ -22,7 +22,7 @@ const (
 	LimitCircuit = "circuit_open" // the host is down
 )
 
-// A Turn is that of one attempt in the line of its host. The zero Turn is that of an attempt that has not asked the line.
+// A Turn is that of an attempt in the line of its host. The zero Turn is that of an attempt that has not asked the line.
 type Turn struct {
 	Queued attempt.Queued // before the attempt, here and at the limits
 	place  *line.Place    // in the line, or of an attempt that has left it; nil: none
@@ -107,7 +107,7 @@ func (t *Turn) Over(r *Request) {
 	}
 }
 
-// Cancel gives back what no attempt has taken over. A second call does nothing.
+// Cancel ends the turn, and gives back its token if no attempt has used that. A second call does nothing.
 func (t *Turn) Cancel(r *Request) {
 	t.Over(r)
 	if t.token != 0 {

@@ -4,11 +4,11 @@
 //
 // The files:
 //
-//	request.go    a request, and what all requests of a Transport stand on
+//	request.go    a request, and the registry of its Transport
 //	queue.go      how a request waits in a queue, and why it may not
 //	line.go       its turn in the line of the host
 //	answer.go     the wait that an outcome asks for
-//	condition.go  what lasts at a host, and who is told
+//	condition.go  the conditions of a host, and who is told
 package exchange
 
 import (
@@ -72,7 +72,7 @@ type Request struct {
 	Observer Observer // of changes of the host; set once somebody may have to be told
 	Registry *Registry
 	Req      *http.Request   // the caller's, or a copy with the key that its rule makes
-	Ctx      context.Context // the caller's, or one that ends with Request.Cancel as well
+	Ctx      context.Context // the caller's, or a context that ends with Request.Cancel as well
 	Linked   bool            // Request.Cancel ends Ctx, too
 	State    *host.State[rules.Resolved]
 	Rule     *rules.Resolved
@@ -98,7 +98,7 @@ func (r *Request) ObeyCancel() (stop func()) {
 	return stop
 }
 
-// Cost returns what the request costs. The rule is asked once per request. A reconnect of the
+// Cost returns the cost of the request. The rule is asked once per request. A reconnect of the
 // body costs as much.
 func (r *Request) Cost() int {
 	if r.Price == 0 {

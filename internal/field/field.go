@@ -56,7 +56,7 @@ func Wait(resp *http.Response) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// NamesZero reports whether one of the fields above names the wait zero, and not a time in the past.
+// NamesZero reports whether any of the fields above names the wait zero, and not a time in the past.
 func NamesZero(resp *http.Response) bool {
 	return slices.ContainsFunc(waits[:], func(f waitField) bool {
 		_, ok := f.in(resp)

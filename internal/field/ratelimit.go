@@ -13,8 +13,8 @@ import (
 
 // A Quota is how much a server still allows, as of its latest response.
 type Quota struct {
-	// Unit is what the server counts: "" for requests, else the provider's own word, such
-	// as "tokens".
+	// Unit is the unit that the server counts: "" for requests, else the provider's own word,
+	// such as "tokens".
 	Unit string
 	// Remaining is how many requests, or other units, are left. Zero means
 	// none.

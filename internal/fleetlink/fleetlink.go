@@ -2,11 +2,11 @@
 // and its hosts a nil [Host].
 //
 // The machines of a host know no other members. The packages exchange and limit ask the fleet after a machine, and tell it after a machine
-// was told. So the word of a fleet only comes on top of what a member knows by itself: it makes attempts wait, and refuses none.
+// was told. So the word of a fleet only adds to a member's own knowledge: it makes attempts wait, and refuses none.
 // The rate is an exception. In a fleet its tokens come from the [Host].
 //
-// Everything else is behind these interfaces, in package member: what the members tell each other, when, and how they divide
-// what they share.
+// Everything else is behind these interfaces, in package member: which news the members tell each other, when, and how they
+// divide shared limits.
 package fleetlink
 
 import (
@@ -23,12 +23,12 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A Fleet is a fleet as the Transport of one member sees it. All methods here and of a Host are safe for concurrent use, and wait
+// A Fleet is a fleet as the Transport of a member sees it. All methods here and of a Host are safe for concurrent use, and wait
 // for no network.
 type Fleet interface {
 	// Join makes a Transport with this clock the member. It returns an error if there is a member already.
 	Join(instant.Clock) error
-	// Host returns what the fleet knows of a host. It may change the outage of the host, and wake who waits for its rate. The fleet
+	// Host returns the fleet's view of a host. It may change the outage of the host, and wake who waits for its rate. The fleet
 	// forgets the host when the Transport does.
 	Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) Host
 	// Scope returns a number for the credentials of a request, or for the ThrottleKey of its rule. It is the same in all members.
@@ -36,11 +36,11 @@ type Fleet interface {
 	State() State
 }
 
-// A Host is what the other members say of a host. The first try at a healthy host without a RateLimit calls Quiet only.
+// A Host is a host as the other members see it. The first try at a healthy host without a RateLimit calls Quiet only.
 type Host interface {
-	// Obey is told the rule of the host, before the first request under it. It may ask the other members what they know.
+	// Obey is told the rule of the host, before the first request under it. It may ask the other members for their knowledge.
 	Obey(*policy.Rule)
-	// Divide returns this member's part of what the members share in line.
+	// Divide returns this member's part of the settings of the line.
 	Divide(line.Config) line.Config
 
 	// Held is told of a response that asked a scope to wait.
@@ -62,7 +62,7 @@ type Host interface {
 
 	// The tokens of the rate come from the fleet.
 	rate.Tokens
-	// Ask may ask the fleet for the tokens of requests that wait. One of them has to go by a time, if that is not 0. It may be
+	// Ask may ask the fleet for the tokens of requests that wait. If by is not 0, one of them has to go by then. It may be
 	// alone, and in no queue.
 	Ask(now, by instant.Instant, alone bool)
 }

@@ -19,7 +19,7 @@ import (
 // that it does not know, and so does a Transport. A later version may have more.
 type Kind uint8
 
-// What a Transport tells its Fleet. Hold and Quota go both ways.
+// The kinds that a Transport tells its Fleet. Hold and Quota go both ways.
 const (
 	// Meet says that the member sends its first request to Host, or the first since an
 	// Update turned on its ShareRetryAfter or QuotaPacing. The answer is
@@ -59,7 +59,7 @@ const (
 	Unused
 )
 
-// What a Transport hears from its Fleet, beside Hold and Quota.
+// The kinds that a Transport hears from its Fleet, beside Hold and Quota.
 const (
 	// Members says how many members the fleet has, this one included. Below 1 counts as 1.
 	// The floor of the budget is divided by it. So is the rate while the Fleet does not
@@ -104,7 +104,7 @@ func (k Kind) String() string {
 type Message struct {
 	Kind   Kind
 	Host   string // scheme://host, as in a HostState
-	Scope  uint64 // whose requests: what Fleet.Scope returned, or 0 for requests without credentials
+	Scope  uint64 // whose requests: the result of Fleet.Scope, or 0 for requests without credentials
 	Status int    // 429 or 503
 	Unit   string // of Amount, Limit, PerSecond and Burst; "" means requests
 

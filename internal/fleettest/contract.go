@@ -26,7 +26,7 @@ type Fleet interface {
 // Run runs the tests that a backend should pass. newFleet returns a function that makes a
 // further member of a fleet that is new and empty. It may register a Cleanup that closes the
 // members. Four tests run at a time, each with a fleet of its own, so newFleet is called from
-// several goroutines. The tests take some seconds. They wait long for what should come, and
+// several goroutines. The tests take some seconds. They wait long for expected messages, and
 // they do not measure how long it takes, so they also pass on a slow machine.
 func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() Fleet)) {
 	var group sync.WaitGroup
@@ -84,7 +84,7 @@ func testMembers(t *testing.T, newMember func() Fleet) {
 	}
 }
 
-// checkState checks what member i says of the fleet.
+// checkState checks the State of member i.
 func checkState(t *testing.T, all []*witness, i int) {
 	t.Helper()
 	state := func() fleetlink.State {

@@ -1,4 +1,4 @@
-// Package fleettest helps to test fleets and Transports that are members of one.
+// Package fleettest helps to test fleets and Transports that are members of a fleet.
 //
 // [Memory] is a fleet within a process. [Run] runs the tests that each backend should pass:
 //
@@ -19,8 +19,8 @@
 //
 // The files:
 //
-//	contract.go  Run, and what is promised of each message (outage.go: of outages, tokens.go: of rates)
+//	contract.go  Run, and the promises about each message (outage.go: about outages, tokens.go: about rates)
 //	hang.go      Hang
-//	member.go    a member that notes what it hears
+//	member.go    a member that notes the messages that it hears
 //	memory.go    Memory
 package fleettest

@@ -24,7 +24,7 @@ func patience() time.Duration {
 	return time.Minute
 }
 
-// A witness is a member that notes what it hears.
+// A witness is a member that notes the messages that it hears.
 type witness struct {
 	t     *testing.T
 	fleet Fleet
@@ -32,7 +32,7 @@ type witness struct {
 
 	mu    sync.Mutex // guards the fields below
 	heard []note
-	react func(fleetmsg.Message) // if not nil, it is called with what the witness hears
+	react func(fleetmsg.Message) // if not nil, it is called with each message that the witness hears
 
 	unanswered int // questions; belongs to the goroutine that asks
 }
@@ -150,8 +150,8 @@ func is(k fleetmsg.Kind) func(fleetmsg.Message) bool {
 	return func(m fleetmsg.Message) bool { return m.Kind == k && m.Host == host }
 }
 
-// settled waits until each member has heard of everything that was told before. What it
-// should not have heard can be looked for then.
+// settled waits until each member has heard of everything that was told before. Then a test
+// can look for messages that a member should not have heard.
 func settled(all ...*witness) {
 	for i, w := range all {
 		w.t.Helper()

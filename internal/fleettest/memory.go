@@ -15,11 +15,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/member"
 )
 
-// maxHosts bounds what a Memory keeps. If it is full, it forgets the host whose last news is the
+// maxHosts bounds the hosts of a Memory. If it is full, it forgets the host whose last news is the
 // oldest.
 const maxHosts = 4096
 
-// A Memory is a fleet in the memory of one process. It is for tests of code that uses a
+// A Memory is a fleet in the memory of a process. It is for tests of code that uses a
 // fleet, also in virtual time, and for several Transports of one program. News reaches the
 // other members at once. It is safe for concurrent use. Make it with [NewMemory].
 type Memory struct {
@@ -41,7 +41,7 @@ func NewMemory() *Memory {
 // is made.
 func (f *Memory) Member() *Member { return &Member{fleet: f} }
 
-// A Member is a transport.Fleet. It is the place of one Transport in a [Memory]. A type that
+// A Member is a transport.Fleet. It is the place of a Transport in a [Memory]. A type that
 // has a Member and methods of its own needs a method Link of its own, too.
 type Member struct {
 	fleet *Memory
@@ -49,7 +49,7 @@ type Member struct {
 	hear  func(fleetmsg.Message)
 	box   mailbox.Box[fleetmsg.Message]
 	told  uint64
-	lost  uint64 // scopes that made room for later ones
+	lost  uint64 // scopes that made room for later scopes
 }
 
 // Link connects a Transport.

@@ -1,4 +1,4 @@
-// Package host keeps what a Transport knows about each host. The states of the
+// Package host keeps a Transport's knowledge about each host. The states of the
 // hosts are in a bounded table. A request on its first try reads its state without
 // a lock, a clock or an allocation.
 //
@@ -23,9 +23,8 @@
 //	outage       whether the host is down, and when a request probes it
 //	news         which changes of the others were told
 //
-// One of them alone says that a host fails: outage. The line, the circuit breaker, the news and a fleet take its
-// word. A pool that is left, and an address that comes last, are no
-// more notions of that: they say that some connections fail.
+// Only outage says that a host fails. The line, the circuit breaker, the news and a fleet take its word. A pool
+// that is left, and an address that comes last, are no more notions of that: they say that some connections fail.
 //
 // They stand on two packages. The package instant has points in time. The package queue has
 // the queues in which requests wait, the answers of the machines, the order of the locks,

@@ -48,7 +48,7 @@ type State[R any] struct {
 // The other machines are made when they are first asked for.
 type Machines struct {
 	Line  line.Line
-	Fleet fleetlink.Host // what the fleet says of the host; nil: there is none
+	Fleet fleetlink.Host // the fleet's view of the host; nil: there is none
 
 	limits  atomic.Pointer[Limits]
 	latency atomic.Pointer[latency.Latency]
@@ -100,7 +100,7 @@ func (s *State[R]) Failing() bool {
 	return m != nil && !m.Line.Quiet()
 }
 
-// Join makes the host's machines, unless there are some, and returns what a fleet says of the host.
+// Join makes the host's machines, unless there are some, and returns the fleet's view of the host.
 func (s *State[R]) Join(f fleetlink.Fleet) fleetlink.Host {
 	m := new(Machines)
 	m.Fleet = f.Host(s.name, &m.Line, m.Made)
@@ -123,7 +123,7 @@ func (m *Machines) Limits() *Limits {
 	return m.limits.Load()
 }
 
-// LimitsMade returns the limits of the host, or nil if no rule turned one on yet.
+// LimitsMade returns the limits of the host, or nil if no rule turned any on yet.
 func (m *Machines) LimitsMade() *Limits { return m.limits.Load() }
 
 // Concurrency returns the limiter of the requests in flight to the host.
@@ -141,10 +141,10 @@ func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 // Pools returns the host's pools. They are made when something has to be noted about them.
 func (m *Machines) Pools() *pool.Pools { return made(&m.pools) }
 
-// News returns what was told about the host.
+// News returns the news of the host.
 func (m *Machines) News() *news.News { return made(&m.news) }
 
-// NewsMade returns what was told about the host, or nil if nothing was.
+// NewsMade returns the news of the host, or nil if there was none.
 func (m *Machines) NewsMade() *news.News { return m.news.Load() }
 
 // PoolsMade returns the host's pools, or nil if it had no trouble yet.

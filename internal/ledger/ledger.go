@@ -1,4 +1,4 @@
-// Package ledger is what a fleet knows of a host. It says whether the host is down, and which
+// Package ledger keeps a fleet's knowledge of a host. It says whether the host is down, and which
 // tokens of a rate a member may take. A backend of a fleet keeps one ledger for all members. This
 // package is the plain form of its rules. The scripts of the module fleet do the same inside
 // Redis, and a test compares the two. The simulations use this package as it is.
@@ -50,8 +50,8 @@ const (
 	ReturnEach = 100 * time.Millisecond
 )
 
-// A Host is what the fleet knows of a host. The zero Host is ready. The scripts of module
-// fleet have the same fields in the same order.
+// A Host is the outage of a host, as the fleet knows it. The zero Host is ready. The scripts of
+// module fleet have the same fields in the same order.
 type Host struct {
 	down    bool
 	since   instant.Instant // the host is down since then
@@ -60,7 +60,7 @@ type Host struct {
 	failing []report
 }
 
-// A report is what a member said of its failures.
+// A report says how often a member has failed in a row.
 type report struct {
 	member    int64
 	failures  int
@@ -120,7 +120,7 @@ type Tokens struct {
 	used    bool
 }
 
-// Tokens are given ahead of their time, so that a member can use one at its time without
+// Tokens are given ahead of their time, so that a member can use each at its time without
 // another question.
 const (
 	// FirstAhead bounds the first token of an answer, and MoreAhead the others. The first
@@ -151,8 +151,8 @@ type Absence struct {
 //     once, for this member and for those that come back later. So the bucket is as full as
 //     before.
 //   - Other tokens are taken from those that were saved, and then from those to come, at most
-//     as far ahead as a token may be. What is still owed then is paid by the tokens for which a
-//     full bucket has no room.
+//     as far ahead as a token may be. The tokens for which a full bucket has no room pay the rest
+//     of the debt.
 func (t *Tokens) Repay(now instant.Instant, perSecond float64, burst int, a Absence) {
 	every := interval(perSecond)
 	if t.used && t.debt > 0 {
@@ -181,7 +181,7 @@ func (t *Tokens) Repay(now instant.Instant, perSecond float64, burst int, a Abse
 }
 
 // pay takes the tokens that are owed from the bucket. The rest has to be paid later, because
-// Take forgets what is too far ahead.
+// Take forgets tokens that are too far ahead.
 func (t *Tokens) pay(now instant.Instant, every time.Duration, burst int) {
 	if t.debt <= 0 {
 		return

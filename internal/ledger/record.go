@@ -36,7 +36,7 @@ const (
 type Record struct {
 	// Told is when a member told something last, or asked for tokens.
 	Told instant.Instant
-	// Dropped counts the holds and quotas that made room for later ones. The backend takes it.
+	// Dropped counts the holds and quotas that made room for others. The backend takes it.
 	Dropped uint64
 
 	outage Host
@@ -78,8 +78,8 @@ type rate struct {
 	tokens Tokens
 }
 
-// Tell takes what a member says or asks, of so many members. It returns the answers, and the
-// news for all other members.
+// Tell takes a message of a member, of so many members. It returns the answers, and the news
+// for all other members.
 func (r *Record) Tell(now instant.Instant, member int64, members int, m fleetmsg.Message) (answers, news []fleetmsg.Message) {
 	if !Valid(m) {
 		return nil, nil
@@ -135,8 +135,8 @@ func Valid(m fleetmsg.Message) bool {
 // within reports whether x is a number from low to high.
 func within[N time.Duration | float64](x, low, high N) bool { return low <= x && x <= high }
 
-// meet returns what a member has to hear that uses the host for the first time. It does not hear
-// what it has told itself.
+// meet returns the news for a member that uses the host for the first time. It does not hear
+// its own news.
 func (r *Record) meet(now instant.Instant, member int64, host string) (all []fleetmsg.Message) {
 	for i := range r.holds {
 		if h := &r.holds[i]; h.by != member && h.until > now {
@@ -206,9 +206,9 @@ func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) []f
 	return []fleetmsg.Message{h.message(now, m.Host)}
 }
 
-// room makes room for one more in a list that is full. All elements that are over go. If there
-// are none, the one that was told longest ago goes. about returns when an element was told, and
-// until when it counts.
+// room makes room for another element in a list that is full. All elements that are over go. If
+// there are none, the element that was told longest ago goes. about returns when an element was
+// told, and until when it counts.
 func room[E any](r *Record, list []E, about func(*E) (told, until instant.Instant), now instant.Instant) []E {
 	if len(list) < MaxScopes {
 		return list

@@ -26,9 +26,9 @@ type headersSeen struct {
 	u          float64       // the jitter of the hold
 }
 
-// Headers tells the limits what the headers of a response say. It comes before the
-// response is classified. A classifier may wait for the body, and meanwhile other
-// requests would go although the server has just refused them. It may be called
+// Headers tells the limits the waits and quotas in the headers of a response. It comes
+// before the response is classified. A classifier may wait for the body, and meanwhile
+// other requests would go although the server has just refused them. It may be called
 // again for the same response.
 func (p *Permit) Headers(r *exchange.Request, o *attempt.Outcome) {
 	resp := o.Resp

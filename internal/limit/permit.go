@@ -17,10 +17,10 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A Permit is what the limits of a host give to one attempt: a slot, a token of the rate and a share of a quota.
-// Before the attempt, TryAcquire or Acquire asks all of them. Start hands the
-// slot over to the attempt. After it, Headers and Done tell the limits what the response says (see
-// done.go). Cancel gives back what no attempt has taken over.
+// A Permit holds the grants of a host's limits to an attempt: a slot, a token of the rate and a share of a quota.
+// Before the attempt, TryAcquire or Acquire asks all of them. Start hands the slot over to the
+// attempt. After it, Headers and Done tell the limits about the response (see done.go). Cancel gives
+// back the grants that no attempt has taken over.
 type Permit struct {
 	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
 	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
@@ -39,7 +39,7 @@ const (
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
 	LimitRate        = "rate_limit"
-	limitFleet       = "fleet" // what other members were told
+	limitFleet       = "fleet" // the holds and quotas of other members
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes

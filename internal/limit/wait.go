@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// atLimit is the request of a permit at one limit.
+// atLimit is the request of a permit at a limit.
 type atLimit struct {
 	p *Permit
 	*exchange.Request

@@ -1,4 +1,4 @@
-// What the other members say of a host, and hear of it.
+// A host, as the members of a fleet tell each other about it.
 
 package member
 
@@ -48,7 +48,7 @@ type host struct {
 	line   *line.Line
 	made   func() (*concurrency.Limiter, *rate.Rate)
 	rule   atomic.Pointer[rule] // nil before the first Obey
-	asked  atomic.Pointer[rule] // for which the fleet has been asked what it knows; nil: it has not
+	asked  atomic.Pointer[rule] // for which the fleet has been asked; nil: it has not
 
 	holds  throttle.Throttle // those of others, and those of this member with the jitter of the fleet
 	quotas quotas
@@ -62,7 +62,7 @@ type host struct {
 	news map[news.Key]news.Change
 }
 
-// A rule is what matters of a rule.
+// A rule has the settings of a rule that matter to a fleet.
 type rule struct {
 	holds, quotas bool
 	longest       time.Duration // that the word of a fleet holds a request
@@ -90,8 +90,8 @@ func (h *host) tell(m fleetmsg.Message) {
 	h.member.backend.Tell(m)
 }
 
-// Divide returns this member's part of the settings of the line. It keeps what its own requests earn. The members share what time
-// earns, and the probes of an outage of all.
+// Divide returns this member's part of the settings of the line. It keeps the earnings of its own requests. The members share
+// the earnings of time, and the probes of an outage of all.
 func (h *host) Divide(c line.Config) line.Config {
 	members := h.member.members()
 	if c.Budget.PerSecond /= float64(members); h.shared.Load() {

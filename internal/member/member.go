@@ -1,13 +1,13 @@
-// Package member is a member of a fleet: what stands between a Transport and the backend. A Transport asks and tells it about its
+// Package member is a member of a fleet, and stands between a Transport and the backend. A Transport asks and tells it about its
 // hosts, by the interfaces of package fleetlink. The member tells the others by way of the backend, in messages of package
 // fleetmsg, and hears of them.
 //
 // News of a host that the Transport does not know is dropped. News about a setting that the rule of the host turns off has no
-// effect. The word of the fleet is weaker than what a member knows by itself. It makes a request wait for three quarters of its
+// effect. The word of the fleet is weaker than a member's own knowledge. It makes a request wait for three quarters of its
 // time at most, and refuses none.
 //
 //	member.go  the member, and the backend
-//	host.go    what the others say of a host, and hear of it
+//	host.go    a host, as the members tell each other about it
 //	quotas.go  quotas that several members use
 //	tokens.go  tokens of a rate that the members share
 //	ask.go     questions for them

@@ -26,11 +26,11 @@ const (
 	sweep    = time.Second    // the least time between two searches for quotas that are over
 )
 
-// quotas are those of which a fleet has said that others use them, too. What this member alone is told stays with its pacing. The
-// rules:
+// quotas are those of which a fleet has said that others use them, too. A quota that this member alone is told stays with its
+// pacing. The rules:
 //
 //   - Requests are spread as by the pacing, but each member goes as if all others sent as many.
-//   - What a response to this member says is believed. What others say of the same window can only lower the rest.
+//   - A response to this member is believed. The word of others on the same window can only lower the rest.
 //   - A request waits for half of its time at most.
 //   - If a request succeeds and its response names no quota, the fleet is not believed for 10 s from the last such success, or until
 //     a response names a quota.
@@ -51,7 +51,7 @@ type quota struct {
 	queue   queue.Queue
 }
 
-// A window is what is known of a quota until its end.
+// A window is a quota until its reset, as far as it is known.
 type window struct {
 	unit        string
 	end         instant.Instant

@@ -49,8 +49,8 @@ const (
 //     on asking while requests wait. An answer in time ends this.
 //     The tokens of an answer that comes late are not used.
 //   - If the fleet names no token that can be used soon for 2 s, or for four times as long as it takes
-//     until each member could have one, it counts as silent as well. A random time is added, up to
-//     as much. Otherwise all members that became hungry together would send together.
+//     until each member could have a token, it counts as silent as well. A random time is added, up
+//     to as much. Otherwise all members that became hungry together would send together.
 //   - When the member asks again, it says how many tokens it used by itself, so that the fleet
 //     takes them from the rate. Tokens of the fleet that it dropped pay for the first of them.
 //   - Other members may have other rules. The fleet then gives each of them tokens, and
@@ -129,8 +129,9 @@ func (s *tokens) share(now instant.Instant, members int) (changed bool) {
 // mayAsk reports whether it may be time to ask the fleet for tokens. It is a single atomic load.
 func (s *tokens) mayAsk(now instant.Instant) bool { return int64(now) >= s.askAt.Load() }
 
-// ask returns what to ask the fleet for now, while requests wait for so many tokens. ok is false if there is nothing to ask. patience
-// is how long the request that asks, or that comes while an answer is awaited, can wait for it. u in [0,1) draws the jitter.
+// ask returns the question for the fleet now, while requests wait for so many tokens. ok is false if there is nothing to ask.
+// patience is how long the request that asks, or that comes while an answer is awaited, can wait for it. u in [0,1) draws the
+// jitter.
 func (s *tokens) ask(now instant.Instant, waiting int, patience time.Duration, u float64) (q question, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,7 +374,7 @@ func (s *tokens) fromFleet(now instant.Instant) bool {
 // hearNothing makes the fleet count as silent since the last question; the lock is held.
 func (s *tokens) hearNothing(now instant.Instant) {
 	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
-	// No burst: what this member saved up while the fleet answered is not its own. If each member
+	// No burst: tokens that this member saved up while the fleet answered are not its own. If each member
 	// had its first token at once, many members would send far more than the rate together. So
 	// these tokens come at random times, in the time in which the rate has a token for each member.
 	own, limit := 1-s.luck*(1-1/float64(s.members)), s.bucket.Limiter.Limit()

@@ -72,7 +72,7 @@ func IsEventStream(resp *http.Response) bool {
 
 // FirstEvent waits for the first event of a response that is an event stream, and
 // returns it. A comment is no event. Events for which skip reports true do not count, but
-// after one of them FirstEvent waits for 5 s at most. A nil skip skips none. The body can
+// after such an event FirstEvent waits for 5 s at most. A nil skip skips none. The body can
 // still be read in full afterwards.
 //
 // ok is false if the response is no event stream, if its body has ended or cannot be read

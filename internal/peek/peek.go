@@ -213,7 +213,7 @@ type peekedBody struct {
 	closed bool
 }
 
-// A readAhead is one Read of the source by a goroutine. buf and err may be used
+// A readAhead is a Read of the source by a goroutine. buf and err may be used
 // once done is closed.
 type readAhead struct {
 	done chan struct{}
@@ -298,7 +298,7 @@ func (b *peekedBody) why(ctx context.Context) error {
 
 // start returns the Read in progress, or starts a Read. It returns nil if n
 // bytes need no Read. It also returns nil if no Read is in progress and it is
-// too late to start one.
+// too late to start another.
 func (b *peekedBody) start(n int, late bool) *readAhead {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -370,7 +370,7 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	}
 }
 
-// ResumeTried tells a Transport around this one whether a Transport below has asked for the rest of the body.
+// ResumeTried tells an outer Transport whether a Transport below has asked for the rest of the body.
 func (b *peekedBody) ResumeTried() bool {
 	below, ok := b.src.(interface{ ResumeTried() bool })
 	return ok && below.ResumeTried()

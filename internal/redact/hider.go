@@ -101,7 +101,7 @@ func (h *hider) word(s string) string {
 	return strings.Replace(s, u, h.reference(u), 1)
 }
 
-// isURL reports whether a URL or the path of one begins with s, or within s.
+// isURL reports whether a URL or its path begins with s, or within s.
 func isURL(s string) bool {
 	return strings.Contains(s, ":/") || isReference(strings.TrimLeft(s, leading))
 }
@@ -133,7 +133,7 @@ func (h *hider) reference(s string) string {
 	return safe(s)
 }
 
-// cutUser cuts around the last @. Without one, all of s is the rest.
+// cutUser cuts around the last @. Without an @, all of s is the rest.
 func cutUser(s string) (user, rest string) {
 	i := strings.LastIndexByte(s, '@')
 	return s[:max(i, 0)], s[i+1:]

@@ -101,11 +101,11 @@ func safePath(path string) string {
 		plain = cmp.Or(plain, s) // it may have bad escapes
 		authority := i > 1 && segments[i-1] == ""
 		switch user, _ := cutUser(plain); {
-		case !authority && strings.ContainsAny(plain, "?#"): // what follows belongs to it, slashes included
+		case !authority && strings.ContainsAny(plain, "?#"): // the rest belongs to it, slashes included
 			return strings.Join(append(segments[:i], Hidden), "/")
 		case authority && hostLength(plain) < len(plain), strings.Contains(user, ":"),
 			user != "" && plain != s && strings.Contains(plain, ":"):
-			s = Printable(Host(plain)) // the escapes may hide what a terminal obeys
+			s = Printable(Host(plain)) // the escapes may hide codes that a terminal obeys
 		}
 		parameters := strings.Split(s, ";")
 		for j, p := range parameters[1:] {
@@ -184,12 +184,12 @@ func withoutQuery(text, known string) string {
 	return text
 }
 
-// withoutAuthority hides what stands before and behind the host of a known URL. The error
+// withoutAuthority hides the text before and behind the host of a known URL. The error
 // of a dial or of a lookup names the host alone, as the field Host of the URL has it. A
 // caller that fills in a URL by hand may leave a secret there.
 func withoutAuthority(text, known string) string {
 	_, rest, _ := strings.Cut(known, "//")
-	whole, _ := url.PathUnescape(rest[:strings.IndexAny(rest+"/", "/?#")]) // url.URL.String escapes what no host has
+	whole, _ := url.PathUnescape(rest[:strings.IndexAny(rest+"/", "/?#")]) // url.URL.String escapes characters that no host has
 	_, behind := cutUser(whole)
 	for _, s := range [...]string{whole, behind} {
 		name, _ := host.SplitPort(s) // a lookup is about the name alone
@@ -208,10 +208,10 @@ func replaced(text, s, safe string) string {
 	return strings.ReplaceAll(text, s, safe)
 }
 
-// Cause says in a few words what is wrong. It names the day on which a certificate
-// expired, and leaves out what a log line says elsewhere: the method, the URL and the
-// address. It hides the secrets of the URLs that are known. The text is a line that can be
-// printed.
+// Cause tells the cause of err in a few words. It names the day on which a certificate
+// expired. It leaves out the method, the URL and the address, because a log line has them
+// elsewhere. It hides the secrets of the URLs that are known. The text is a line that can
+// be printed.
 func Cause(err error, known ...string) string { return Printable(shortened(causeIn(err, known))) }
 
 func causeIn(err error, known []string) string {
@@ -255,8 +255,8 @@ func causeIn(err error, known []string) string {
 	return inner
 }
 
-// Printable replaces what cannot be printed: line breaks, escape sequences of terminals, and
-// what changes the direction of a text. A server chooses the names in its certificate, and
+// Printable replaces characters that cannot be printed: line breaks, escape sequences of terminals,
+// and marks that change the direction of a text. A server chooses the names in its certificate, and
 // Go reports them before it has checked who signed it. So a server could write lines of its
 // own into a log that prints messages as they are.
 func Printable(s string) string {

@@ -33,7 +33,7 @@ type Server struct {
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
-	text *bytes.Buffer // what the process wrote
+	text *bytes.Buffer // the output of the process
 }
 
 // Start starts a redis-server on a free port, and waits until it answers. args are more

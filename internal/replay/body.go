@@ -55,7 +55,7 @@ var (
 // MaxBusy is how long a Read of an old attempt is waited for at most.
 const MaxBusy = time.Second
 
-// A Body is the body of one request, for all its attempts.
+// A Body is the body of a request, for all its attempts.
 //
 // Its methods are called by the goroutine that runs the request. The readers and
 // the functions that they return may be used by any goroutine at any time, also
@@ -113,8 +113,8 @@ type Body interface {
 	Finish()
 }
 
-// New returns the body of a request that may be sent again. The request has one. New reads nothing. limit is how many bytes are kept of a body that can
-// neither be made anew nor sought, none if it is not positive.
+// New returns the body of a request that may be sent again. The request has a body. New reads nothing. If the body can neither
+// be made anew nor sought, at most limit bytes of it are kept, none if limit is not positive.
 func New(req *http.Request, limit int64, pool *Pool) Body {
 	switch {
 	case Independent(req):

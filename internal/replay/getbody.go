@@ -33,7 +33,7 @@ type getBodyBody struct {
 	sent    int64          // the most bytes that an attempt had
 }
 
-// A getBodyReader is one body of the caller, and the reader of the attempt that has it.
+// A getBodyReader is a body of the caller, and the reader of the attempt that has it.
 type getBodyReader struct {
 	b     *getBodyBody
 	body  io.ReadCloser
@@ -65,12 +65,12 @@ func (b *getBodyBody) Next(ctx context.Context, _ int) (io.ReadCloser, func() (i
 	return b.attach(), b.forBase(ctx)
 }
 
-// attach returns the body for one attempt; the lock is held.
+// attach returns the body for an attempt; the lock is held.
 func (b *getBodyBody) attach() io.ReadCloser {
 	r := b.current
 	r.phase = attached
 	n, known := length(r.body)
-	if !known || n < b.sent { // r counts what is read
+	if !known || n < b.sent { // r counts the bytes read
 		return r
 	}
 	b.sent = n // perhaps
@@ -179,7 +179,7 @@ func (b *getBodyBody) detachWithin(ctx context.Context, limit time.Duration) err
 	return nil
 }
 
-// detach takes the current body from its attempt, if one has it; the lock is held, and given up
+// detach takes the current body from its attempt, if any has it; the lock is held, and given up
 // while the body is closed. The body is not busy.
 func (b *getBodyBody) detach() {
 	r := b.current
@@ -205,7 +205,7 @@ func (b *getBodyBody) GetBody(ctx context.Context) error {
 }
 
 // remake calls GetBody if the current body is detached, and reports whether there is a
-// new one; the lock is held, and given up meanwhile. The body is not busy.
+// new body; the lock is held, and given up meanwhile. The body is not busy.
 func (b *getBodyBody) remake(ctx context.Context) (done bool, err error) {
 	if b.current.phase != detached {
 		return false, nil

@@ -69,8 +69,8 @@ func SmallInMemory(body any) bool {
 
 // Independent reports whether the request's body shares no state with any result
 // of its GetBody, and whether its Close does nothing. That is known only of net/http's own
-// GetBody, which copies what the request was made with, and of a body like those that
-// net/http makes. Any other GetBody may seek one reader back and return the same reader
+// GetBody, which copies the reader that the request was made with, and of a body like those
+// that net/http makes. Any other GetBody may seek one reader back and return the same reader
 // each time. Nearly every request with a body asks this, so it does not look for the reader
 // within the body.
 func Independent(req *http.Request) bool {

@@ -37,7 +37,7 @@ type streamBody struct {
 	blocked *time.Timer // ends a Read that goes on after its reader was closed; nil: there was none
 }
 
-// A streamReader is the reader of one attempt. When the body is detached from it, its Reads
+// A streamReader is the reader of an attempt. When the body is detached from it, its Reads
 // return ErrDetached. If a connection of HTTP/2 goes away, net/http may close a body unread, and send it
 // over another connection all the same. So a Read opens a reader again that was closed unread.
 type streamReader struct {

@@ -50,7 +50,7 @@ type Fetcher interface {
 // A Body is a response's body that continues after a cut. Plan and Fetcher are set before the first
 // Read. As long as the body is whole, only Read and Close run. Read belongs to one goroutine, as with
 // any reader. Close may come from another goroutine, also during a Read. A Body starts no goroutine.
-// It is as small as possible, because there is one for nearly every response.
+// It is as small as possible, because nearly every response has one.
 type Body struct {
 	Plan    // the reader alone uses it, but for part
 	Fetcher Fetcher
@@ -103,7 +103,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		if room := b.stop - b.pos; int64(n) > room {
 			if cutBefore {
 				n, err = int(room), errLong
-			} else { // the base transport changes bodies, so no range of the server's continues this one
+			} else { // the base transport changes bodies, so no range of the server's continues this body
 				b.end, b.total, b.stop, b.limit, b.keeps = unknown, unknown, unknown, 0, false
 			}
 		}

@@ -30,5 +30,5 @@
 //	prefix.go    the hash of the bytes that the reader has
 //	cut.go       the request for the missing bytes, and the use of its response
 //	part.go      whether a response continues the body
-//	recovery.go  what a body needs after a cut, and how long a Read may take
+//	recovery.go  the state of a body after a cut, and how long a Read may take
 package resume

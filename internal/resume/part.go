@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A nextPart says what the next part changes in its body.
+// A nextPart says how the next part changes its body.
 type nextPart struct {
 	end, total int64 // of the body and the representation, as far as they are known now
 	stop       int64 // where the part ends

@@ -1,4 +1,4 @@
-// What is kept of the first header, to find it again in a second response, and whether the body can be
+// The fingerprint of the first header, to find it again in a second response, and whether the body can be
 // continued at all.
 
 package resume
@@ -14,14 +14,14 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// Terms say what the rule and the caller allow.
+// Terms are the continuations that the rule and the caller allow.
 type Terms struct {
 	Max        int   // continuations in a row without progress
 	Again      int64 // bytes that are fetched a second time; not positive: none
 	Repeatable bool  // the request may be sent again, whatever its method
 }
 
-// A Plan is what a body keeps of the first response, so that it can be continued. From then on the
+// A Plan has the facts of the first response by which a body can be continued. From then on the
 // header is the caller's, who may change it. Offsets count the bytes of the representation.
 type Plan struct {
 	resp      *http.Response // the caller's; it gets the Trailer of the last part
@@ -217,7 +217,7 @@ func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
 	return f
 }
 
-// isQuota reports whether a field says what is left of a quota. The name has no X- in front.
+// isQuota reports whether a field tells the rest of a quota. The name has no X- in front.
 func isQuota(name string) bool {
 	return strings.HasPrefix(name, "Ratelimit") || strings.HasPrefix(name, "Rate-Limit") ||
 		strings.HasPrefix(name, "Ms-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit")

@@ -1,4 +1,4 @@
-// What a body keeps of the bytes that it has delivered, to find them again in a second
+// Hashes of the bytes that a body has delivered, to find them again in a second
 // response.
 
 package resume

@@ -1,4 +1,4 @@
-// What a body needs after its first cut, and how long a Read may take from then on.
+// The state of a body after its first cut, and how long a Read may take from then on.
 
 package resume
 

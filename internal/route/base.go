@@ -1,4 +1,4 @@
-// The default base transport, what net/http tells of proxies, and the pools that are made of a base.
+// The default base transport, the refusals of proxies, and the pools that are made of a base.
 
 package route
 
@@ -41,8 +41,8 @@ const (
 // dead when it is taken, or hold a worker of the server. lab/figures.md has the experiment that chose four.
 const perHost = 4
 
-// NewBase returns a copy of http.DefaultTransport as it is now, with what it leaves to net/http set.
-// If there is nothing that can be copied, it begins with go-cleanhttp's transport.
+// NewBase returns a copy of http.DefaultTransport as it is now, with the options of improved. If there is
+// nothing that can be copied, it begins with go-cleanhttp's transport.
 func NewBase() *http.Transport {
 	if t := defaultBase(); t != nil {
 		return t
@@ -72,8 +72,8 @@ func defaultBase() *http.Transport {
 	return nil
 }
 
-// improved sets what t leaves to net/http: the order of addresses, idle connections, pings, and what
-// is known of a proxy's refusal. If a proxy answers CONNECT with a passing failure, the error says so,
+// improved sets options that t leaves to net/http: the order of addresses, idle connections, pings, and
+// the error of a proxy's refusal. If a proxy answers CONNECT with a passing failure, the error says so,
 // because nothing of the request has left then.
 func improved(t *http.Transport) *http.Transport {
 	if d := dial.New(t); d != nil {
@@ -154,7 +154,7 @@ type Maker struct {
 	Own   func() *dial.Dialer                 // of the copies; nil: they dial names like the base
 	Log   *slog.Logger                        // nil: none
 
-	mu       sync.Mutex  // guards what Resolve sets
+	mu       sync.Mutex  // guards the fields that Resolve sets
 	resolved atomic.Bool // the first pool is known
 	err      error       // there is none
 
@@ -246,7 +246,7 @@ func (m *Maker) can(req *http.Request) bool {
 //
 // net/http decides about HTTP/2 when a transport is first used, and fills in its
 // TLSClientConfig and its TLSNextProto then. Clone copies the first and not the second, so
-// the copy would take the TLSClientConfig for one of the user's, and leave HTTP/2 off.
+// the copy would take the TLSClientConfig for the user's, and leave HTTP/2 off.
 func clone(t *http.Transport) *http.Transport {
 	c := t.Clone() // now t has decided
 	if replaced, _ := registered(t); replaced || len(c.TLSNextProto) > 0 {
@@ -259,7 +259,7 @@ func clone(t *http.Transport) *http.Transport {
 }
 
 // registered reports whether somebody other than net/http has registered a protocol for http
-// or https with a transport, and whether there is one for another scheme. Only reflection can see that.
+// or https with a transport, and whether another scheme has a protocol. Only reflection can see that.
 func registered(t *http.Transport) (replaced, others bool) {
 	all := reflect.ValueOf(t).Elem().FieldByName("altProto") // an atomic.Value with a map
 	if all.Kind() != reflect.Struct {
@@ -327,8 +327,8 @@ func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTr
 	return c
 }
 
-// dialerFor returns what dials the addresses of a request's host in a copy. It is nil if the base dials
-// in its own way, or through a proxy.
+// dialerFor returns the Dialer of a copy for the addresses of a request's host. It is nil if the base
+// dials in its own way, or through a proxy.
 func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
 	d := m.Own()
 	if proxy := m.base.Proxy; d != nil && proxy != nil {
@@ -342,7 +342,7 @@ func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
 // leave closes the idle connections of a copy that attempts no longer take.
 func (m *Maker) leave(p *pool.Pool) { afterwards(func() { closeIdle(p.Base()) }) }
 
-// afterwards calls f a moment later, and when most of what is under way has ended.
+// afterwards calls f a moment later, and when most attempts under way have ended.
 func afterwards(f func()) {
 	for _, d := range [...]time.Duration{workerTime, time.Second, idle} {
 		time.AfterFunc(d, f)

@@ -60,7 +60,7 @@ func isBounded(r *exchange.Request) bool {
 	return bounded
 }
 
-// A Planner plans the routes of one request to one host, which its methods get. Its Maker must be set. One
+// A Planner plans the routes of a request to its host, which its methods get. Its Maker must be set. A single
 // goroutine uses it.
 type Planner struct {
 	Maker   *Maker
@@ -71,7 +71,7 @@ type Planner struct {
 	row       int             // attempts in a row that failed over it
 	leaves    bool            // the next attempt takes another pool than last
 	failed    *pool.Pool      // that the request leaves; nil: none
-	silence   any             // what is told if the host moves because nothing came over failed in time; nil: something did
+	silence   any             // the change to tell if the host moves because nothing came over failed in time; nil: something did
 	misled    bool            // a server has already wanted the request over another connection
 	stale     instant.Instant // when nothing came over the base, whose idle connections are to be closed; 0: they need not be
 	refreshed bool            // they were closed once
@@ -160,7 +160,7 @@ func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 		over := pools.Or(o.Pool)
 		switch over.Hear(o.DoneAt); {
 		case good && o.Kind == attempt.Resume && o.Number > 1 && over == pools.Current():
-			return // the last body over the pool was cut before it made progress, and so may this one
+			return // the last body over the pool was cut before it made progress, and so may this body
 		case good:
 			if p.silence != nil && over != p.failed { // so it was not the request that is slow
 				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
@@ -193,7 +193,7 @@ func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 	}
 	p.row++
 	over.Doubt(o.Link.Addr(), weight == pool.Weak && o.Resp != nil)
-	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // what is told if the host moves
+	change := news.Change{Key: news.Key{Condition: news.Pool}, Over: weight == pool.Weak} // to be told if the host moves
 	if !change.Over {
 		change.Cause = news.Cause{Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 	}
@@ -271,7 +271,7 @@ func (p *Planner) Refresh(r *exchange.Request) {
 	}
 }
 
-// weigh returns what a failure weighs for its pool, or 0 if it says nothing about connections. leaves
+// weigh returns the weight of a failure for its pool, or 0 if it says nothing about connections. leaves
 // says that the next attempt takes another pool in any case.
 func weigh(r *exchange.Request, o *attempt.Outcome) (weight int32, leaves bool) {
 	switch {
@@ -299,7 +299,7 @@ func weigh(r *exchange.Request, o *attempt.Outcome) (weight int32, leaves bool) 
 	return 0, false
 }
 
-// weighSilence returns what a timeout weighs. If nothing came over the pool in the last half of the
+// weighSilence returns the weight of a timeout. If nothing came over the pool in the last half of the
 // attempt, to nobody, its connections are bad. If nobody else has asked, its own request may be slow,
 // unless another pool then brings the response.
 func weighSilence(r *exchange.Request, o *attempt.Outcome) int32 {

@@ -38,7 +38,7 @@ type Trial struct {
 }
 
 // workerTime is how long a connection of HTTP/1.x may hold a worker of the server for nothing. A server
-// may have a worker for each connection, and none for a new one.
+// may have a worker for each connection, and none for a new connection.
 const workerTime = 150 * time.Millisecond
 
 // errImpatient is the error of an attempt that had its connection in the moment in which it was to

@@ -1,4 +1,4 @@
-// Package rulejson reads rules from JSON. Package rulefile, which says what a file may have, is
+// Package rulejson reads rules from JSON. Package rulefile, which documents the contents of a file, is
 // over it, and the command aplomb rules explains a [File] with it.
 //
 // The files:

@@ -43,7 +43,7 @@ func (e Errors) Error() string {
 	return fmt.Sprint(errors.Join(list...))
 }
 
-// A wrong says what is wrong and, if Parse knows it, what to write instead.
+// A wrong tells a fault and, if Parse knows it, what to write instead.
 type wrong struct {
 	text string
 	err  error // a *policy.FieldError, a *json.SyntaxError, or nil

@@ -14,7 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A File is a file of rules together with what its rules are made of.
+// A File is a file of rules together with the parts that its rules are made of.
 type File struct {
 	// Rule is the rule for all hosts.
 	Rule Part
@@ -25,11 +25,11 @@ type File struct {
 	root *node
 }
 
-// A Part is one rule of a file.
+// A Part is a rule of a file.
 type Part struct {
 	// Rule is the rule as rulefile.Load returns it.
 	Rule policy.Rule
-	// Keys has only what the keys of the rule say, without the profile.
+	// Keys has only the settings of the rule's keys, without the profile.
 	Keys policy.Rule
 	// Profile is the name of the profile, and Base is its rule. Without a profile
 	// they are zero.
@@ -39,11 +39,11 @@ type Part struct {
 	node *node
 }
 
-// maxChanges bounds what Changes lists.
+// maxChanges bounds the changes that Changes lists.
 const maxChanges = 20
 
-// Changes lists what differs from an older file, which may be nil, as in `rule.max_attempts: 4 → 6`. If there is more
-// than it lists, the last item says how much.
+// Changes lists the changes since an older file, which may be nil, as in `rule.max_attempts: 4 → 6`. If there are more
+// than it lists, the last item says how many.
 func (f *File) Changes(old *File) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
 	if old != nil {

@@ -115,7 +115,7 @@ func (l *loader) constant(n *node) backoff.Backoff {
 }
 
 // idempotent reads a name, a method, or a list of these. A request is idempotent
-// if one of them says so.
+// if any of them says so.
 func (l *loader) idempotent(n *node) func(*http.Request) bool {
 	if all, ok := n.value.(bool); ok {
 		word := map[bool]string{true: "all", false: "none"}[all]

@@ -46,7 +46,7 @@ func (f *File) Rules() (rule policy.Rule, hosts map[string]policy.Rule) {
 	return f.Rule.Rule, hosts
 }
 
-// Parse reads rules as rulefile.Load does. It also tells what each rule is made of, for tools
+// Parse reads rules as rulefile.Load does. It also tells the parts of each rule, for tools
 // that explain a file. If the input has faults, the error is Errors.
 func Parse(r io.Reader, names Names) (*File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxInput+1))
@@ -368,7 +368,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// goWords are what the reasons of package policy say in Go.
+// goWords are the Go names in the reasons of package policy.
 var goWords = regexp.MustCompile(`policy\.(On|Off)\b|\b[A-Z][A-Za-z]+\b`)
 
 // inJSON returns a reason in the words of a file.
@@ -384,7 +384,7 @@ func inJSON(reason string) string {
 	})
 }
 
-// isField reports whether a rule or one of its groups has a field of this name.
+// isField reports whether a rule or any of its groups has a field of this name.
 func isField(t reflect.Type, name string) bool {
 	return slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
 		_, group := groups[f.Type]

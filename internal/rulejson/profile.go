@@ -27,8 +27,8 @@ func builtinProfiles() map[string]policy.Rule {
 	}
 }
 
-// contradictions notes the built-in names that would turn off by accident what the
-// profile knows. A name of the program can mean anything.
+// contradictions notes the built-in names that would turn off the knowledge of the
+// profile by accident. A name of the program can mean anything.
 func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownDefault := l.names.Classify["default"]
 	_, ownRefusals := l.names.Classify["refusals"]

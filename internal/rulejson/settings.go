@@ -19,7 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A Setting is one value of a complete rule, and where it comes from.
+// A Setting is a value of a complete rule, and where it comes from.
 type Setting struct {
 	// Key is the path of the key, such as retry_after.max.
 	Key string `json:"key"`
@@ -148,7 +148,7 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 	return ""
 }
 
-// unset says what a field that is zero in a complete rule stands for.
+// unset returns the meaning of a field that is zero in a complete rule.
 func unset(key string, whole policy.Rule) string {
 	group, _, _ := strings.Cut(key, ".")
 	limits := map[string]bool{

@@ -147,8 +147,8 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 	return findPath(p, method, path)
 }
 
-// findPath is Find for a path as appendUnescaped makes it. It only looks up what has the length of a
-// pattern.
+// findPath is Find for a path as appendUnescaped makes it. It only looks up the beginnings that have the length
+// of a pattern.
 func findPath[P string | []byte](p *paths, method string, path P) *pathRule {
 	for _, n := range p.lengths {
 		if n > len(path) || n < len(path) && path[n] != '/' {
@@ -233,7 +233,7 @@ func unhex(c byte) byte {
 	return c&7 + 9
 }
 
-// meaning returns the path of an entry as a key of nodes, and whether it means what is below.
+// meaning returns the path of an entry as a key of nodes, and whether it means the paths below.
 func (e *hostEntry) meaning() (path string, below bool) {
 	path, below = strings.CutSuffix(e.path, "/")
 	return string(appendUnescaped(nil, path, true)), below
@@ -266,7 +266,7 @@ func (p *paths) sort() {
 	p.lengths = slices.Compact(p.lengths)
 }
 
-// conflict returns why http.ServeMux would refuse an entry together with another one, and
+// conflict returns why http.ServeMux would refuse an entry together with another entry, and
 // "" if it would not. That is so if the path of e is more specific and its method less.
 func (p *paths) conflict(e *hostEntry) string {
 	if e.method != "" && e.method != http.MethodGet {

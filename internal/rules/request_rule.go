@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// MaxCompleted is how many complete rules a context keeps. It needs one for each Transport
+// MaxCompleted is how many complete rules a context keeps. It needs a rule for each Transport
 // and each entry of Config.Hosts that its requests meet.
 const MaxCompleted = 64
 
@@ -55,7 +55,7 @@ func (r *RequestRule) CompleteOver(base *Resolved) (*Resolved, error) {
 	return c.rule, c.err
 }
 
-// findComplete returns what CompleteOver has made, or nil.
+// findComplete returns the rule that CompleteOver has made, or nil.
 func (r *RequestRule) findComplete(base *Resolved) *completed {
 	if made := r.Made.Load(); made != nil {
 		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {

@@ -46,8 +46,8 @@ func WithKey(req *http.Request, key string) *http.Request {
 	return own
 }
 
-// Keyless returns a copy of a request without what names a key for idempotency. It is the
-// request itself if there is no such field.
+// Keyless returns a copy of a request without the fields that name a key for idempotency. It
+// is the request itself if there is no such field.
 func Keyless(req *http.Request) *http.Request {
 	bare := req
 	for name := range req.Header {

@@ -33,7 +33,7 @@ type Ruleset struct {
 	hosts    map[pattern]hostRule
 }
 
-// An Owner tells the rulesets of one Transport from those of others. It keeps nothing
+// An Owner tells the rulesets of a Transport from those of others. It keeps nothing
 // else in memory.
 type Owner struct{ _ byte }
 
@@ -132,7 +132,7 @@ func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*
 	return set, faults
 }
 
-// A config is what the keys of Config.Hosts mean.
+// A config has the meaning of the keys of Config.Hosts.
 type config struct {
 	wrong  bool                     // Config.Rule has faults
 	hosts  map[pattern]*hostEntry   // entries without paths
@@ -186,7 +186,7 @@ func Shown(key string) string {
 	return e.key
 }
 
-// withoutSecrets hides what stands before an "@", and what may be a query or a fragment.
+// withoutSecrets hides the text before an "@", and any text that may be a query or a fragment.
 func withoutSecrets(key string) string {
 	rest := strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	scheme := key[:len(key)-len(rest)]

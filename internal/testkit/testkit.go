@@ -1,4 +1,4 @@
-// Package testkit has what the tests of several packages share.
+// Package testkit has the helpers that the tests of several packages share.
 package testkit
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// A Text keeps what is written to it, and can be read meanwhile.
+// A Text keeps all bytes written to it, and can be read meanwhile.
 type Text struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -75,7 +75,7 @@ type T interface {
 	Errorf(format string, args ...any)
 }
 
-// Count asserts how often something happened. what says what, such as "POST sent". The rest says
+// Count asserts how often something happened. what names the event, such as "POST sent". The rest says
 // in which case, as the last parameters of package assert do.
 func Count(t T, want, got int, what string, about ...any) {
 	t.Helper()
@@ -90,7 +90,7 @@ func Count(t T, want, got int, what string, about ...any) {
 }
 
 // Files reads the files below a directory that a function wants, and calls f for each. It leaves
-// out what git and the tests keep.
+// out .git, bin and testdata.
 func Files(root string, wants func(path string) bool, f func(path, text string)) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {

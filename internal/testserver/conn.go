@@ -52,7 +52,7 @@ type half struct {
 	readerClosed  bool   // the reader's end is closed
 	swallowed     bool   // a Write after the reader closed has succeeded
 	reset         bool   // an end has reset the connection
-	silent        bool   // what is sent is lost, and the reader is told nothing
+	silent        bool   // sent bytes are lost, and the reader is told nothing
 	readDeadline  time.Time
 	writeDeadline time.Time
 }

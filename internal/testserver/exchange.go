@@ -354,7 +354,7 @@ func (x *exchange) fill(p []byte, off int64) []byte {
 	return p
 }
 
-// afterwards does what the step wants after a complete answer.
+// afterwards does as the step wants after a complete answer.
 func (x *exchange) afterwards() error {
 	if x.st.rstAfter {
 		return x.w.h2().reset(x.st.h2code)

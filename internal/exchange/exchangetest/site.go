@@ -38,7 +38,7 @@ type Site struct {
 	set      *rules.Ruleset
 }
 
-// A Permit is that of an attempt whose rule needs one.
+// A Permit is that of an attempt whose rule needs a permit.
 type Permit interface {
 	Headers(*exchange.Request, *attempt.Outcome)
 	Done(r *exchange.Request, o *attempt.Outcome, retryAfter time.Duration, u float64) float64

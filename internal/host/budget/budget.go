@@ -84,7 +84,7 @@ type Budget struct {
 	rate   float64         // requests per second before that
 }
 
-// Settle puts into the bucket what requests and time have earned. waits says that requests wait, so that the rate is not lower
+// Settle puts the earnings of requests and time into the bucket. waits says that requests wait, so that the rate is not lower
 // than before. Concurrent callers may bring their times out of order.
 func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 	n := max(0, int64((c.Requests-b.requests)<<24)>>24)
@@ -101,7 +101,7 @@ func (b *Budget) Settle(now instant.Instant, waits bool, c *Config) {
 	b.marked, b.began = now, b.requests
 }
 
-// put puts something into the bucket. What does not fit is lost.
+// put puts n into the bucket. What does not fit is lost.
 func (b *Budget) put(n float64) {
 	if n > 0 {
 		b.used = max(0, b.used-n)
@@ -125,7 +125,7 @@ func (b *Budget) Left(c *Config) float64 {
 	return max(0, c.size()-b.used)
 }
 
-// Next returns when to ask for a retry again: now if there is one, or when time alone has earned it, if that is soon.
+// Next returns when to ask for a retry again: now if a retry is left, or when time alone has earned it, if that is soon.
 func (b *Budget) Next(now instant.Instant, c *Config) instant.Instant {
 	short := b.used + 1 - c.size()
 	if c.Off() || short <= 0 {

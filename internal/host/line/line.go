@@ -15,7 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-// A Config is what the rule of a request says.
+// A Config has the settings of a request's rule.
 type Config struct {
 	Budget   budget.Config
 	Breaker  bool // first attempts wait for the end of an outage, too
@@ -309,7 +309,7 @@ func (l *Line) Left(now instant.Instant, c *Config) float64 {
 	return l.budget.Left(&c.Budget)
 }
 
-// Hear lets the fleet change what is known of the host.
+// Hear lets the fleet change the outage of the host.
 func (l *Line) Hear(change func(*outage.Outage)) {
 	l.mu.Lock()
 	change(&l.host.Outage)

@@ -1,4 +1,4 @@
-// The requests that wait in one line, and how they come back.
+// The requests that wait for the same thing, and how they come back.
 
 package line
 

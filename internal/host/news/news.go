@@ -68,19 +68,19 @@ const (
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // what lasts, is to be told or is not in the log, to be read without the lock
+	n atomic.Int32 // conditions that last, are to be told or are not in the log, to be read without the lock
 
 	mu      sync.Mutex // guards everything below; nothing is told while it is held
 	lasting map[Key]Change
 	next    instant.Instant // the earliest Until
 	failure Cause           // of the last attempt that failed
-	queue   []func()        // what is to be told, in order; a hook that blocks for ever loses the rest
+	queue   []func()        // the changes to be told, in order; a hook that blocks for ever loses the rest
 	telling bool            // a goroutine is telling it
 
 	changes  quota  // of the lines about changes
 	requests quota  // of the lines about single requests
 	leftOut  int    // lines about requests since the last of them in the log
-	unlogged bool   // a change got no line, so a line has to say what lasts
+	unlogged bool   // a change got no line, so a line has to tell the lasting conditions
 	left     Change // the last such change, or that before it if it is of the pools alone
 }
 
@@ -90,7 +90,7 @@ type quota struct {
 	at    [lines]instant.Instant // when the last of them were taken, in a ring
 }
 
-// take takes one of the lines of the present minute, if there is one left.
+// take takes a line of the present minute, if any is left.
 func (q *quota) take(now instant.Instant) bool {
 	oldest := &q.at[q.taken%lines]
 	if q.taken >= lines && now.Sub(*oldest) < linesTime {
@@ -140,12 +140,12 @@ func (n *News) End(k Key, tell func()) {
 	n.mu.Lock()
 	if _, lasts := n.lasting[k]; lasts {
 		delete(n.lasting, k)
-		n.queue = append(n.queue, tell) // at most 2*most: Begin bounds both what lasts and the queue
+		n.queue = append(n.queue, tell) // at most 2*most: Begin bounds both lasting and the queue
 	}
 	n.tell()
 }
 
-// tell tells what is queued, and gives the lock back. After several changes, and after a panic of whoever
+// tell tells the queued changes, and gives the lock back. After several changes, and after a panic of whoever
 // is told, it leaves the rest to the next call.
 func (n *News) tell() {
 	defer n.mu.Unlock()
@@ -170,7 +170,7 @@ func (n *News) tell() {
 }
 
 // TakeLine reports whether the log gets a line about a change. If a change got none, the next
-// line says what lasts.
+// line tells the lasting conditions.
 func (n *News) TakeLine(now instant.Instant, c Change) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,9 +185,9 @@ func (n *News) TakeLine(now instant.Instant, c Change) bool {
 	return false
 }
 
-// TakeState reports whether the log gets a line about what lasts, because a change got none. It
-// returns all that lasts. If nothing does, it returns the last change that got no line, as over: a log may not take the lines of
-// the ends.
+// TakeState reports whether the log gets a line about the lasting conditions, because a change got none. It
+// returns them all. If there are none, it returns the last change that got no line, as over: a log may not take
+// the lines of the ends.
 func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,7 +205,7 @@ func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 	}), true
 }
 
-// TellRest tells what others have left.
+// TellRest tells the changes that others have left.
 func (n *News) TellRest() {
 	n.mu.Lock()
 	n.tell()
@@ -233,7 +233,7 @@ func (n *News) TakeRequestLine(now instant.Instant) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// Failed notes the failure of an attempt, which may be the cause of what is found later.
+// Failed notes the failure of an attempt, which may be the cause of a later change.
 func (n *News) Failed(c Cause) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package pacing spreads requests over the quota that the server says is left.
 //
-//	pacing.go  the rules, and what the owner of a pacing calls
+//	pacing.go  the rules, and the methods for the owner of a pacing
 //	quota.go   the quotas of a scope, and each in its window
 package pacing
 
@@ -53,8 +53,8 @@ type Config struct {
 //     of the quota is not requests. If it costs more than is left, it waits for the end of the
 //     window, or for MaxWait after the request before it. Then it goes, although the server
 //     may refuse it. A cost above the limit counts as the limit.
-//   - A scope may have quotas in 8 units. Each has a window of its own, which only what the
-//     server says about this unit corrects. A request waits for all of them.
+//   - A scope may have quotas in 8 units. Each has a window of its own, which only a response
+//     that names this unit corrects. A request waits for all of them.
 //   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
@@ -70,7 +70,7 @@ type Pacing struct {
 	kept   *kept // nil: there was no quota
 }
 
-// kept is what a pacing needs once there was a quota.
+// kept is the state of a pacing once there was a quota.
 type kept struct {
 	spares queue.Spares // the scopes that make room for others
 	passed uint64       // the largest passed of a quota that was dropped
@@ -80,7 +80,7 @@ type kept struct {
 // asked.
 type Pass struct{ Mark, Spent uint64 }
 
-// A Named is what a response says of a quota: Remaining of Limit are left until Reset from
+// A Named is a quota as a response names it: Remaining of Limit are left until Reset from
 // now. A zero Limit means that the response names none. An empty Unit means requests. Values
 // out of range are cut to the range.
 type Named struct {
@@ -103,7 +103,7 @@ func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Con
 	next.Wake()
 }
 
-// take takes in what Note is told, and returns the waiter to wake next; the lock is held.
+// take takes in a quota for Note, and returns the waiter to wake next; the lock is held.
 func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, c Config) *queue.Waiter {
 	n.Remaining = min(max(n.Remaining, 0), maxQuota)
 	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)

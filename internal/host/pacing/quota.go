@@ -58,7 +58,7 @@ func (q *quota) worth(now instant.Instant) queue.Worth {
 	return w
 }
 
-// roll begins the next window of each unit if the present one is over, and reports whether any
+// roll begins the next window of each unit if the present window is over, and reports whether any
 // window is running.
 func (q *quota) roll(now instant.Instant) (running bool) {
 	for _, v := range q.windows {
@@ -90,7 +90,7 @@ func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instan
 	return at
 }
 
-// A window is what is known of a quota. The lock of its Pacing guards it.
+// A window is a quota until its reset, as far as it is known. The lock of its Pacing guards it.
 type window struct {
 	unit    string
 	end     instant.Instant // when the window ends
@@ -196,7 +196,7 @@ func (v *window) gap(now instant.Instant, c Config) time.Duration {
 	return min(min(each, instant.Forever/time.Duration(price))*time.Duration(price), c.maxWait())
 }
 
-// roll begins the next window if the present one is over, and reports whether a
+// roll begins the next window if the present window is over, and reports whether a
 // window is running.
 func (v *window) roll(now instant.Instant) bool {
 	switch {

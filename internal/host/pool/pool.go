@@ -25,7 +25,7 @@ type Pool struct {
 	due     atomic.Int64                      // when an attempt may seek its first connection
 	used    atomic.Int64                      // when an attempt went over it last, while it was not the current pool
 	heard   atomic.Int64                      // when something came over it last; 0: never
-	faults  atomic.Int32                      // what the failures in a row weigh
+	faults  atomic.Int32                      // the weight of the failures in a row
 	waits   atomic.Int32                      // how many requests more wait for another pool
 	addr    atomic.Pointer[netip.Addr]        // of the last connection in doubt; nil: not known
 	answers atomic.Bool                       // the last failure over it was a response
@@ -120,7 +120,7 @@ func (p *Pool) IsDue(now instant.Instant) bool { return int64(now) >= p.due.Load
 const (
 	Weak  = 2  // a response that says that the server cannot, or none in time while others came
 	Alone = 3  // none in time while nobody else asked
-	Half  = 5  // an error, or none in time until another pool brought one
+	Half  = 5  // an error, or no response in time until another pool brought one
 	Proof = 10 // the connections are bad
 )
 

@@ -58,7 +58,7 @@ type Answer struct {
 	// Down says, with Wait, that the host is down.
 	Down bool
 	// NoToken says, with Wait, that the queue of a concurrency limit waits for a token of the
-	// rate, whether there is a free slot or not, or that a retry waits for one of the budget.
+	// rate, whether there is a free slot or not, or that a retry waits for a token of the budget.
 	NoToken bool
 }
 

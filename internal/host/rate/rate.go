@@ -32,7 +32,7 @@ type Config struct {
 // from golang.org/x/time/rate, which is used without its sleeps.
 //
 // If the host has a concurrency limit, one queue serves both limits, so that a request takes
-// token and slot at the same moment (see limiter.Config). Otherwise requests wait in
+// token and slot at the same moment (see concurrency.Config). Otherwise requests wait in
 // the queue of the Rate.
 //
 // All methods are safe for concurrent use.

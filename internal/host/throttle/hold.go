@@ -157,7 +157,7 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	return a
 }
 
-// The classes of holds say how much is lost if one is forgotten.
+// The classes of holds say how much is lost if a hold is forgotten.
 const (
 	overNow   = iota // nobody waits
 	ownHold          // nobody waits

@@ -1,7 +1,7 @@
 // Package throttle holds back requests after the server said "try later", and spreads
 // them when they return.
 //
-//	throttle.go  the rules, and what the owner of a throttle calls
+//	throttle.go  the rules, and the methods for the owner of a throttle
 //	hold.go      the hold of a scope, its bounds, and which of its requests goes
 package throttle
 
@@ -17,7 +17,7 @@ import (
 // sweepEvery is the least time between two searches for holds that are over.
 const sweepEvery = time.Second
 
-// A Throttle shares what a request learns from a refusal with the other requests of its
+// A Throttle shares the wait that a refused request is told with the other requests of its
 // scope. A response that names a wait (RFC 9110 §10.2.3, RFC 6585 §4) holds every request
 // of its scope, not only its own. Its owner knows that the requests of a scope share one
 // limit. So a hold is strict: nothing of the scope is sent before the time that the server
@@ -36,9 +36,8 @@ const sweepEvery = time.Second
 //     end.
 //
 // At most 256 scopes are kept for each host. If there are more, a hold for which nobody waits
-// makes room. First choice is a hold that is over, and then the
-// one that ends first. If requests wait for all of them, the new hold is not kept. So scopes
-// never hold each other.
+// makes room. First choice is a hold that is over, and then the hold that ends first. If requests
+// wait for all of them, the new hold is not kept. So scopes never hold each other.
 //
 // The zero Throttle is ready. All methods are safe for concurrent use.
 type Throttle struct {
@@ -50,7 +49,7 @@ type Throttle struct {
 	kept  *kept            // nil: there is no hold
 }
 
-// kept is what a throttle needs while there are holds.
+// kept is the state of a throttle while there are holds.
 type kept struct {
 	spares queue.Spares    // the holds that make room for others
 	sweep  instant.Instant // no search for holds that are over before this time
