@@ -341,6 +341,18 @@ func (c *call) scope() string {
 	return strconv.Itoa(c.plan.user)
 }
 
+// underWay returns how many attempts to a host have no outcome.
+func (w *world) underWay(h *host) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.attempts {
+		if s.host == h && s.ended == never {
+			n++
+		}
+	}
+	return n
+}
+
 // checkBack checks that an open circuit lets a request pass within a minute if
 // its host is well again but probes hang.
 func (w *world) checkBack() {
@@ -355,6 +367,9 @@ func (w *world) checkBack() {
 			}
 			if rule.MaxRetryAfter < 0 {
 				continue // a hold may be endless
+			}
+			if rule.Concurrency.Max > 0 && w.underWay(h) >= rule.Concurrency.Max {
+				continue // attempts without a timeout hang in all slots
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
 			if c := w.beginLast(plan); !w.sentSoon(c) {
