@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -479,5 +480,137 @@ func TestFleetSickMembers(t *testing.T) {
 			keeps(sick+1, 7*time.Second)
 			all.Wait()
 		})
+	}
+}
+
+// If all members are refused, they send hardly anything during the hold.
+func TestFleetAllRefused(t *testing.T) {
+	for _, row := range []struct {
+		members, code, seconds, most int
+	}{{4, 429, 5, 4 * 8}, {4, 503, 60, 4 * 8}, {50, 429, 60, 20}} {
+		inBubble(t, fmt.Sprint(row), func(t *testing.T) {
+			const begin = 5 * time.Second
+			begun := time.Now()
+			var mu sync.Mutex
+			var first time.Time // when the first refusal was given
+			late := 0
+			c := newCrew(t, row.members, newMemFleet(2*time.Millisecond), sharing, func(_ int, req *http.Request) (*http.Response, error) {
+				refused := time.Since(begun) > begin
+				mu.Lock()
+				if !first.IsZero() {
+					late++
+				}
+				mu.Unlock()
+				if err := pause(req, 100*time.Millisecond); err != nil || !refused {
+					resp, _ := play(req, status(200))
+					return resp, err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if first.IsZero() {
+					first = time.Now()
+				}
+				return play(req, status(row.code, fmt.Sprint("Retry-After: ", row.seconds)))
+			})
+			ctx := endsAfter(t, begin+time.Duration(row.seconds)*time.Second)
+			var all sync.WaitGroup
+			c.inFlight(ctx, t, &all, 8)
+			all.Wait()
+			t.Logf("%d sends during the hold", late)
+			assert.LessOrEqual(t, late, row.most)
+		})
+	}
+}
+
+// sendAll makes a Transport send as much as its rate allows, until the context ends.
+func sendAll(ctx context.Context, tr *transport.Transport, group *sync.WaitGroup, streams int) {
+	for range streams {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
+				if err != nil {
+					return
+				}
+				if _, err := tr.RoundTrip(req); err != nil {
+					time.Sleep(10 * time.Millisecond) // its turn would come after the deadline
+				}
+			}
+		})
+	}
+}
+
+// Members come and go. Those that leave in good order give back the tokens that they have not
+// used.
+func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
+	const members, perSecond, life, window = 200, 100, 2500 * time.Millisecond, 20 * time.Second
+	for name, killed := range map[string]bool{"closed": false, "killed": true} {
+		if killed && soak.Size(true, false) {
+			continue
+		}
+		inBubble(t, name, func(t *testing.T) {
+			fleet := fleettest.NewMemory()
+			var sent atomic.Int64
+			var group sync.WaitGroup
+			begun := time.Now()
+			live := func(d time.Duration) {
+				m := fleet.Member()
+				tr, err := transport.New(transport.Config{Fleet: fleettest.Link(m), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}},
+					Base: rt(func(req *http.Request) (*http.Response, error) {
+						sent.Add(1)
+						return play(req, status(200))
+					})})
+				if !assert.NoError(t, err) {
+					return
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				var streams sync.WaitGroup
+				sendAll(ctx, tr, &streams, 3)
+				streams.Wait()
+				if !killed {
+					assert.NoError(t, m.Close())
+				}
+			}
+			for i := range members {
+				group.Go(func() {
+					live(life * time.Duration(1+i) / members)
+					for time.Since(begun) < 2*time.Second+window {
+						live(life)
+					}
+				})
+			}
+			time.Sleep(2 * time.Second)
+			before := sent.Load()
+			time.Sleep(window)
+			n, due := float64(sent.Load()-before), perSecond*window.Seconds()
+			group.Wait()
+			t.Logf("%.0f of %.0f sent, %.3f", n, due, n/due)
+			assert.LessOrEqual(t, n, 1.02*due+1)
+			if !killed {
+				assert.GreaterOrEqual(t, n, 0.95*due)
+			}
+		})
+	}
+}
+
+// endsAfter returns a context without a deadline that ends after d.
+func endsAfter(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(d, cancel)
+	return ctx
+}
+
+// inFlight lets each member keep so many requests in flight until the context ends. Each
+// takes 100 ms.
+func (c *crew) inFlight(ctx context.Context, t *testing.T, all *sync.WaitGroup, each int) {
+	for i := range c.transports {
+		for range each {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+					_ = closing(c.transports[i].RoundTrip(req.WithContext(ctx)))
+				}
+			})
+		}
 	}
 }

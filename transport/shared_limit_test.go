@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,4 +88,59 @@ func TestRefusedAgain(t *testing.T) {
 		t.Logf("%d attempts", server.attempts())
 		assert.LessOrEqual(t, server.attempts(), 202, "attempts")
 	})
+}
+
+// With Throttle on and a limit that is really shared, hardly a request is sent during a wait, and all
+// are served soon after it.
+func TestSharedLimit(t *testing.T) {
+	const from, until = 10 * time.Second, 60 * time.Second
+	for name, row := range map[string]struct {
+		most int // arrivals during the wait
+		run  func(one func(), ends func() bool)
+	}{
+		"an open loop": {5, func(one func(), _ func() bool) {
+			together(50*60, func(i int) {
+				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+				one()
+			})
+		}},
+		"100 goroutines": {110, func(one func(), ends func() bool) {
+			together(100, func(int) {
+				for !ends() {
+					one()
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var mu sync.Mutex
+			var last time.Duration // when the last request ended that began before the end of the wait
+			var server *origin
+			server = script(func(req *http.Request) (*http.Response, error) {
+				at := time.Since(server.start)
+				if err := pause(req, 20*time.Millisecond); err != nil {
+					return nil, err
+				}
+				if from <= at && at < until {
+					return play(req, status(429, fmt.Sprint("Retry-After: ", int((until-at+time.Second-1)/time.Second)), "Date: "))
+				}
+				return play(req, status(200))
+			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
+			row.run(func() {
+				begin := time.Since(server.start)
+				responds(t, tr, http.MethodGet, "http://h.test/")
+				mu.Lock()
+				defer mu.Unlock()
+				if begin < until {
+					last = max(last, time.Since(server.start))
+				}
+			}, func() bool { return time.Since(server.start) > until })
+			during := server.between(from, until)
+			t.Logf("%d arrivals during the wait, and all served %v after it", during, last-until)
+			assert.LessOrEqual(t, during, row.most)
+			assert.LessOrEqual(t, last-until, 2500*time.Millisecond)
+		})
+	}
 }

@@ -82,8 +82,11 @@ func commandsOf(text, extension string) (list []string) {
 	}
 	for _, m := range fenced.FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(m[2]) {
-			if m[1] != "go" {
-				add(strings.TrimPrefix(strings.TrimSpace(line), "$ "))
+			if m[1] == "go" {
+				continue
+			}
+			for part := range strings.SplitSeq(line, "&&") {
+				add(strings.TrimPrefix(strings.TrimSpace(part), "$ "))
 			}
 		}
 	}
