@@ -14,12 +14,60 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
+
+// Each field comes from the innermost WithRule, then from the path, the host and Config.Rule. Hints
+// are asked in this order.
+func TestRulesAreInherited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(503))
+		asked := ""
+		hint := func(name string) classify.RetryAfterFunc {
+			return func(classify.Outcome) (time.Duration, bool) {
+				if !strings.Contains(asked, name) {
+					asked += name + " "
+				}
+				return 0, false
+			}
+		}
+		tr := mustNew(t, transport.Config{
+			Base: base,
+			Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(time.Second), RetryAfter: hint("config"), RetryBudget: quick.RetryBudget},
+			Hosts: map[string]policy.Rule{
+				"h.test":     {MaxAttempts: 3, Backoff: backoff.Constant(2 * time.Second)},
+				"h.test/v1/": {MaxAttempts: 4},
+			},
+		})
+		outer := transport.WithRule(t.Context(), policy.Rule{MaxAttempts: 5, RetryAfter: hint("outer")})
+		for _, row := range []struct {
+			name, url, hint string
+			ctx             context.Context
+			attempts        int
+			wait            time.Duration
+		}{
+			{"config", "http://other.test/", "config ", t.Context(), 2, time.Second},
+			{"host", "http://h.test/", "config ", t.Context(), 3, 2 * time.Second},
+			{"path", "http://h.test/v1/", "config ", t.Context(), 4, 2 * time.Second},
+			{"request", "http://h.test/v1/", "outer config ", outer, 5, 2 * time.Second},
+			{"request to another host", "http://other.test/", "outer config ", outer, 5, time.Second},
+			{"inner", "http://h.test/v1/", "outer config ", transport.WithRule(transport.WithIdempotent(outer), policy.Rule{MaxAttempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "outer config ", transport.WithRule(outer, policy.Rule{MaxAttempts: 1}), 1, 0},
+		} {
+			before, start := base.attempts(), time.Now()
+			asked = ""
+			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
+			assert.Len(t, base.reqs[before:], row.attempts, row.name)
+			assert.Equal(t, time.Duration(row.attempts-1)*row.wait, time.Since(start), row.name)
+			assert.Equal(t, row.hint, asked, row.name)
+		}
+	})
+}
 
 // A wrong rule is the error of RoundTrip. Nothing is sent, the body is closed, and the
 // request earns no retry.

@@ -242,6 +242,24 @@ func TestQuotas(t *testing.T) {
 		s.hears(fleetmsg.Quota, fleetmsg.Message{Amount: 90, Limit: 100, Wait: time.Hour})
 		assert.Equal(s, 20*sec, s.waits(0, 0))
 	})
+	in(t, "of another window", paced, func(s *site) {
+		s.hears(fleetmsg.Quota, fleetmsg.Message{Amount: 10, Limit: 100, Wait: 100 * sec, Members: 1})
+		assert.Zero(s, s.waits(0, 0))
+		for _, wait := range []time.Duration{sec, time.Hour} {
+			s.hears(fleetmsg.Quota, fleetmsg.Message{Limit: 100, Wait: wait, Members: 9})
+		}
+		for range 2 {
+			assert.InDelta(s, float64(10*sec), float64(s.waits(0, 0)), float64(ms))
+		}
+	})
+	in(t, "costs", paced, func(s *site) {
+		s.hears(fleetmsg.Quota, fleetmsg.Message{Unit: "tokens", Amount: 40, Limit: 100, Wait: 100 * sec, Members: 1})
+		w := queue.NewWaiter()
+		w.Cost = 30
+		assert.Equal(s, queue.Go, s.Enter(s.Now(), 0, w).Verb)
+		assert.Equal(s, s.Now().Add(time.Minute), s.Enter(s.Now(), 0, w).Ask, "too little is left")
+		s.Leave(0, w)
+	})
 	in(t, "another window", paced, func(s *site) {
 		s.hears(fleetmsg.Quota, fleetmsg.Message{Limit: 100, Wait: 24 * time.Hour, Members: 9})
 		time.Sleep(sec)
@@ -422,6 +440,24 @@ func TestTokens(t *testing.T) {
 		s.Ask(s.Now(), 0, false)
 		assert.Equal(s, 3.0, s.said()[0].Amount, "those that wait")
 	})
+	for members, silence := range map[int]time.Duration{0: 10 * ms, 2: 700 * ms} {
+		in(t, "after the first 250 ms", policy.Rule{}, func(s *site) {
+			conf, other := rate.Config{PerSecond: 4, Burst: 2}, s.fleet.Host("http://other.test", &s.machines.Line, s.machines.Made)
+			other.Obey(&policy.Rule{})
+			if members > 0 {
+				s.hears(fleetmsg.Members, fleetmsg.Message{Members: members})
+			}
+			s.Set(s.Now(), conf)
+			s.Ask(s.Now(), 0, true)
+			time.Sleep(300 * ms)
+			other.Set(s.Now(), conf)
+			other.Ask(s.Now(), 0, true)
+			time.Sleep(10 * sec)
+			s.said()
+			other.Ask(s.Now(), 0, true)
+			assert.Equal(s, silence, s.said()[0].Wait)
+		})
+	}
 	for title, row := range map[string]struct {
 		met     bool
 		by      time.Duration

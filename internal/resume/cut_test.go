@@ -376,6 +376,11 @@ func TestA416EndsABody(t *testing.T) {
 	assert.Zero(t, p.continued, "continuations")
 	assert.Equal(t, []string{"close the first", "close the 416"}, p.log)
 	assert.Error(t, p.sent[0].Context().Err(), "the context of the request is over")
+	p = begin(t, Terms{Max: 1}, -1, []string{tag}, []step{{text: "abcd"}, {err: lost}}, func(p *play) *http.Response {
+		return response(p.from, 416, p.script("the 416", step{err: io.EOF}), "Content-Range: bytes */4", tag)
+	})
+	_, err = p.read()
+	assert.NoError(t, err, "the same representation")
 	for what, change := range map[string]func(*play, http.Header){
 		"a trailer is lost":      func(p *play, _ http.Header) { p.Trailer = http.Header{"X": nil} },
 		"another representation": func(_ *play, h http.Header) { h.Set("Etag", `"v2"`) },
