@@ -105,8 +105,8 @@ func TestNoGate(t *testing.T) {
 	}
 }
 
-// A gateWatch is a host that answers after 700 ms, and counts the attempts of the requests whose rule turns a limit on.
-type gateWatch struct {
+// A limitWatch is a host that answers after 700 ms, and counts the attempts of the requests whose rule turns a limit on.
+type limitWatch struct {
 	mu       sync.Mutex
 	n        int
 	inFlight int
@@ -118,7 +118,7 @@ type gateWatch struct {
 	begun    time.Time
 }
 
-func (w *gateWatch) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *limitWatch) RoundTrip(req *http.Request) (*http.Response, error) {
 	on := req.Header.Get("On") != ""
 	w.mu.Lock()
 	w.n++
@@ -153,7 +153,7 @@ func (w *gateWatch) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // inASecond returns how many attempts went at most in any second from a time on.
-func (w *gateWatch) inASecond(from time.Duration) (most int) {
+func (w *limitWatch) inASecond(from time.Duration) (most int) {
 	for i, at := range w.sent {
 		for j := i; j < len(w.sent) && at >= from && w.sent[j] < at+time.Second; j++ {
 			most = max(most, j-i+1)
@@ -175,7 +175,7 @@ func TestUpdateTurnsLimitsOnAndOff(t *testing.T) {
 			inBubble(t, fmt.Sprint(name, ", at first ", first), func(t *testing.T) {
 				off := policy.Rule{MaxAttempts: 3, RetryBudget: policy.RetryBudget{Enabled: policy.Off}}.Or(exact)
 				rules := map[bool]policy.Rule{false: off, true: on.Or(off)}
-				w := &gateWatch{begun: time.Now()}
+				w := &limitWatch{begun: time.Now()}
 				tr := mustNew(t, transport.Config{Base: w, Rule: rules[first]})
 				var all sync.WaitGroup
 				is, last := first, time.Duration(0)

@@ -97,6 +97,7 @@ func TestHeldForLong(t *testing.T) {
 					assert.Len(t, s.Told, 1, "requests wait")
 					leave()
 					s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
+					s.Update(t, limited.Or(row.rule)) // the limiter may be new
 				}
 				time.Sleep(10*time.Second - 1)
 				s.Request(t, 0).Review()

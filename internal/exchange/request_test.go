@@ -52,6 +52,10 @@ func TestScope(t *testing.T) {
 
 		s.Join()
 		assert.EqualValues(t, len("scope\x00ab"), s.Request(t, 0).Scope(), "that of the fleet")
+		s.Update(t, policy.Rule{})
+		r = s.Request(t, 0)
+		r.Req.Header.Set("Authorization", "x")
+		assert.EqualValues(t, len("authorization\x00x"), r.Scope(), "credentials")
 	})
 }
 
