@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -335,12 +336,12 @@ func TestReturn(t *testing.T) {
 					bringDown(t, s)
 					place := line.Place{Sent: 2, Failed: s.Registry.Now()}
 					var turns [3]exchange.Turn
-					went := 0
+					var went atomic.Int32
 					for i := range turns {
 						r := s.Request(t, 0)
 						go func() {
 							if turns[i].Await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
-								went++
+								went.Add(1)
 							}
 						}()
 						synctest.Wait()
@@ -355,11 +356,11 @@ func TestReturn(t *testing.T) {
 						time.Sleep(10 * time.Minute)
 						synctest.Wait()
 						if !passes {
-							assert.Equal(t, i+1, went, "the window is 1")
+							assert.EqualValues(t, i+1, went.Load(), "the window is 1")
 							over(&turns[i], s.Request(t, 0))
 							continue
 						}
-						assert.Equal(t, i, went, "the window is 1")
+						assert.EqualValues(t, i, went.Load(), "the window is 1")
 						over(&first, s.Request(t, 0))
 						first = turns[i]
 					}
@@ -453,12 +454,12 @@ func TestLateAttempts(t *testing.T) {
 				for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
 				}
 				fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
-				went := 0
+				var went atomic.Int32
 				for range 3 {
 					r := s.Request(t, 0)
 					go func() {
 						if new(exchange.Turn).Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
-							went++
+							went.Add(1)
 						}
 					}()
 					synctest.Wait()
@@ -474,7 +475,7 @@ func TestLateAttempts(t *testing.T) {
 				s.Done(r, nil, &row.o)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				assert.Equal(t, row.slows, went < 3, "%d went: a window bounds them", went)
+				assert.Equal(t, row.slows, went.Load() < 3, "%d went: a window bounds them", went.Load())
 			})
 		})
 	}

@@ -23,7 +23,7 @@ type scriptedQueue struct {
 	asked   []bool // whether there was a waiter
 	at      []instant.Instant
 	left    int
-	waiter  *queue.Waiter // that it made
+	waiter  *queue.Waiter // that it makes
 }
 
 func (q *scriptedQueue) Enter(now instant.Instant, w *queue.Waiter) queue.Answer {
@@ -37,10 +37,7 @@ func (q *scriptedQueue) Enter(now instant.Instant, w *queue.Waiter) queue.Answer
 
 func (q *scriptedQueue) Leave(*queue.Waiter) { q.left++ }
 
-func (q *scriptedQueue) NewWaiter() *queue.Waiter {
-	q.waiter = queue.NewWaiter()
-	return q.waiter
-}
+func (q *scriptedQueue) NewWaiter() *queue.Waiter { return q.waiter }
 
 func (q *scriptedQueue) Rejects(*queue.Answer) bool { return q.rejects }
 
@@ -91,7 +88,7 @@ func TestWait(t *testing.T) {
 					}
 					return i
 				}
-				q, latest := &scriptedQueue{rejects: row.rejects}, at(row.latest)
+				q, latest := &scriptedQueue{rejects: row.rejects, waiter: queue.NewWaiter()}, at(row.latest)
 				for _, a := range row.answers {
 					next := queue.Answer{Verb: queue.Wait, Ask: at(a.ask), Until: at(a.until), Open: at(a.open), Down: row.down}
 					if a.ask == goes {

@@ -101,6 +101,7 @@ func TestAcquire(t *testing.T) {
 		"hold of a retry":         {holding, hold, 0, 3 * time.Second, exchange.WhyOverdue, LimitThrottle, 0, ""},
 		"hold beyond the bound":   {holding.Or(policy.Rule{MaxRetryAfter: 2 * time.Second}), hold, 0, 0, 0, "", 2 * time.Second, "throttle"},
 		"hold of the fleet":       {holding, foreign, 0, 0, 0, "", 4 * time.Second, "throttle"},
+		"that, and a limiter":     {holding.Or(limited), foreign, 0, 0, 0, "", 4 * time.Second, "throttle"},
 		"that, and a deadline":    {holding, foreign, 3 * time.Second, 0, 0, "", 2250 * time.Millisecond, "throttle"},
 		"that, of a retry":        {holding, foreign, 0, 3 * time.Second, 0, "", 2250 * time.Millisecond, "throttle"},
 		"rate":                    {rated, take, 0, 0, 0, "", 4 * time.Second, "rate"},
@@ -120,7 +121,7 @@ func TestAcquire(t *testing.T) {
 		"quota at the limiter":    {paced.Or(limited), later(quota), 0, 0, 0, "", 7 * time.Second, "pacing limiter"},
 		"quota":                   {paced, quota, 0, 0, 0, "", 4 * time.Second, "pacing"},
 		"quota and deadline":      {paced, quota, 3 * time.Second, 0, exchange.WhyLate, LimitPacing, 0, ""},
-		"hold at the quota":       {paced.Or(holding), func(t *testing.T, s *site) { quota(t, s); time.AfterFunc(3*time.Second, func() { hold(t, s) }) }, 0, 0, 0, "", 7 * time.Second, "throttle pacing"},
+		"hold at the quota":       {paced.Or(holding).Or(limited), func(t *testing.T, s *site) { quota(t, s); time.AfterFunc(3*time.Second, func() { hold(t, s) }) }, 0, 0, 0, "", 7 * time.Second, "throttle pacing"},
 		"quota without a limit":   {holding, quota, 0, 0, 0, "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,7 +277,7 @@ func TestForecast(t *testing.T) {
 		assert.Equal(t, []any{time.Duration(0), LimitRate}, forecast())
 		assert.True(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()))
 		assert.Equal(t, []any{4 * time.Second, LimitRate}, forecast())
-		s.ends(t, 429, classify.Ambiguous, "Retry-After: 3")
+		s.ends(t, 429, classify.Ambiguous, "Retry-After: 4")
 		assert.Equal(t, []any{4 * time.Second, LimitRate}, forecast())
 		s.ends(t, 429, classify.Ambiguous, "Retry-After: 5")
 		assert.Equal(t, []any{5 * time.Second, LimitThrottle}, forecast())
@@ -389,6 +390,10 @@ func TestTold(t *testing.T) {
 		assert.Empty(t, s.Told)
 		assert.True(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()))
 	})
+	in(t, "a wait that is none", policy.Rule{ShareRetryAfter: policy.On, RetryAfter: func(classify.Outcome) (time.Duration, bool) { return time.Hour, false }}, func(t *testing.T, s *site) {
+		s.ends(t, 429, classify.Ambiguous)
+		assert.Empty(t, s.Told)
+	})
 	quota := func(r, q int) string { return fmt.Sprintf(`"%d";r=%d;t=30`, q, r) }
 	in(t, "quota", paced, func(t *testing.T, s *site) {
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 1", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
@@ -425,7 +430,8 @@ func TestTold(t *testing.T) {
 		}
 		assert.True(t, more(new(Permit), "Ratelimit: "+quota(5, 100)) && more(&Permit{refused: new(attempt.Slot)}) && !more(new(Permit)))
 		left([]int{90, 0})
-		left([]int{90, 9})
+		s.ends(t, 200, classify.Final, `Ratelimit: "100";r=90;t=30, "10";r=0;t=0`, `Ratelimit-Policy: "100";q=100;w=60, "10";q=10;w=60;qu="tokens"`)
+		assert.Len(t, s.Told, 4, "the window of the other is over")
 		s.Told = s.Told[:2]
 		left([]int{5, 1})
 		s.ends(t, 200, classify.Final, "Ratelimit-Remaining: 90", "Ratelimit-Limit: 100", "Ratelimit-Reset: 0")
@@ -583,6 +589,7 @@ func TestTold(t *testing.T) {
 			require.Nil(t, acquire(p, s.Request(t, 1005*time.Millisecond)), "however long a response takes")
 			time.AfterFunc(time.Second, p.slot.Release)
 		}
+		assert.Empty(t, s.Told, "a second is not long")
 	})
 	in(t, "a token that comes soon", rated, func(t *testing.T, s *site) {
 		s.Registry.Fleet = nil
@@ -641,6 +648,8 @@ func TestTold(t *testing.T) {
 	})
 	in(t, "tokens at the limiter", limited.Or(rated), func(t *testing.T, s *site) {
 		var went atomic.Int32
+		assert.False(t, new(Permit).TryAcquire(s.Request(t, 0), s.Registry.Now()))
+		assert.Len(t, s.Sent, 1, "an attempt that does not wait asks for no tokens")
 		go func() { acquire(new(Permit), s.Request(t, 0)); went.Add(1) }()
 		time.Sleep(time.Millisecond)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: exchangetest.Name, Wait: 50 * time.Millisecond})
