@@ -64,8 +64,8 @@ func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
 				leaves()
 			}
 		}()
-		w.with(func() { w.busy[s.host]++ })
-		defer w.with(func() { w.busy[s.host]-- })
+		w.with(func() { w.busy[a] = true })
+		defer w.with(func() { delete(w.busy, a) })
 		if poisoned {
 			return w.failing(a, testserver.RSTStream(testserver.InternalError), !a.http2)
 		}

@@ -41,7 +41,7 @@ type world struct {
 	running  map[tenant]*running
 	used     map[string]*usage
 	queues   []*queue
-	busy     map[*host]int // responses that are computed
+	busy     map[*arrival]bool // whose responses are computed
 	outcomes []outcome
 }
 
@@ -119,7 +119,7 @@ func play(t *testing.T, p *plan, k kind, ghosts []ghost, move time.Duration, nth
 func newWorld(p *plan, k kind) *world {
 	w := &world{
 		plan: p, kind: k, start: time.Now(), net: testserver.NewNet(), counts: make([]int, len(p.calls)), haunts: map[[2]int]int{},
-		tries: map[int][]*try{}, dials: map[*host]int{}, running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*host]int{}, outcomes: make([]outcome, len(p.calls)),
+		tries: map[int][]*try{}, dials: map[*host]int{}, running: map[tenant]*running{}, used: map[string]*usage{}, busy: map[*arrival]bool{}, outcomes: make([]outcome, len(p.calls)),
 	}
 	var err error
 	if w.router, err = w.net.Listen(router); err != nil {
@@ -268,16 +268,22 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	case !h.deaf:
 		return c, nil
 	}
-	return &deaf{Conn: c, computes: func() (yes bool) {
-		w.with(func() { yes = w.busy[h] > 0 })
-		return yes
+	return &deaf{Conn: c, computes: func() (all []*arrival) {
+		w.with(func() {
+			for a := range w.busy {
+				if a.site.host == h {
+					all = append(all, a)
+				}
+			}
+		})
+		return all
 	}}, nil
 }
 
-// A deaf is a connection to a server that looks at no PING while it computes a response.
+// A deaf is a connection to a server that looks at no PING while it computes the responses that it computes when the PING comes.
 type deaf struct {
 	net.Conn
-	computes func() bool
+	computes func() []*arrival
 	mu       sync.Mutex // guards held, and the Writes
 	held     []byte     // PINGs
 }
@@ -288,8 +294,9 @@ func (d *deaf) Write(p []byte) (int, error) {
 	defer d.mu.Unlock()
 	if len(p) == 17 && p[2] == 8 && p[3] == 6 { // a frame of 8 bytes of type 6
 		d.held = append(d.held, p...)
+		first := d.computes()
 		go func() {
-			for d.computes() {
+			for slices.ContainsFunc(d.computes(), func(a *arrival) bool { return slices.Contains(first, a) }) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			d.hear()
