@@ -348,23 +348,34 @@ func TestReturn(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 					s.Ends(t, nil, 200, classify.Final)
-					order, passed := []*exchange.Turn{&turns[0], &turns[1], &turns[2]}, 0
-					if passes {
-						order, passed = append([]*exchange.Turn{{}}, order...), 1
-						require.True(t, order[0].Try(s.Request(t, 0), line.Place{Sent: 1, Failed: place.Failed}))
-					}
-					for i, turn := range order {
+					synctest.Wait()
+					rest := turns[:]
+					if passes { // behind the first, for whose successor the pace leaves some time
+						over(&turns[0], s.Request(t, 0))
+						passing := new(exchange.Turn)
+						require.True(t, passing.Try(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}))
 						time.Sleep(10 * time.Minute)
 						synctest.Wait()
-						assert.EqualValues(t, i+1-passed, went.Load(), "the window is 1")
-						over(turn, s.Request(t, 0))
+						assert.EqualValues(t, 1, went.Load(), "the window is 1")
+						over(passing, s.Request(t, 0))
+						rest = turns[1:]
+					}
+					for i := range rest {
+						time.Sleep(10 * time.Minute)
+						synctest.Wait()
+						assert.EqualValues(t, len(turns)-len(rest)+i+1, went.Load(), "the window is 1")
+						over(&rest[i], s.Request(t, 0))
 					}
 					for _, turn := range turns {
 						assert.True(t, turn.Queued.Outage > 0 && turn.Queued.Line == 0, turn.Queued)
 					}
-					late := new(exchange.Turn)
-					late.Await(s.Request(t, 0), place, s.Registry.Now().Add(time.Second))
-					assert.Zero(t, late.Queued.Line)
+					for i, waits := range []bool{false, true} {
+						late := new(exchange.Turn)
+						assert.Nil(t, late.Await(s.Request(t, 0), place, s.Registry.Now().Add(time.Minute)))
+						late.Over(s.Request(t, 0))
+						assert.Equal(t, attempt.Queued{Outage: late.Queued.Outage}, late.Queued)
+						assert.Equal(t, waits, late.Queued.Outage > 0, "number %d", i)
+					}
 				})
 			})
 		}
