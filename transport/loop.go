@@ -115,7 +115,7 @@ func (x *retrier) admit() *exchange.Rejection {
 		latest = instant.After(x.start, limit)
 	}
 	x.planner.Refresh(&x.Request)
-	if !x.State.Quiet() {
+	if x.Rule.Limited || !x.State.Quiet() {
 		x.Review()
 	}
 	if x.Rule.Breaker && x.sent == 0 && x.Ctx.Err() == nil {

@@ -45,7 +45,6 @@ func (r *Request) BeginHeld(condition news.Condition, cause news.Cause, waited t
 	r.reviewDown(r.State.Machines()) // which is told first
 	now := r.Registry.Now()
 	r.Begin(news.Change{Key: news.Key{Condition: condition}, Cause: cause, Since: now.Add(-waited), Until: now.Add(calmTime)})
-	r.Review()
 }
 
 // End notes that a condition is over, and tells it if it lasted until now.
