@@ -83,7 +83,11 @@ func (s *attempt) work() (all []span) {
 	if b := s.body; b != nil && s.status < 500 && !s.events {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		all = append(all, span{s.ended, b.over})
+		until := b.over
+		if b.began < b.closedAt && b.readEnd < never { // a Read that the Close did not end
+			until = max(until, b.readEnd)
+		}
+		all = append(all, span{s.ended, until})
 	}
 	return all
 }
