@@ -20,7 +20,7 @@ import (
 func TestRetryAfter(t *testing.T) {
 	const again, refused, final = classify.Ambiguous, classify.Refused, classify.Final
 	tired := &exchange.ProxyAnswer{Resp: exchangetest.Answer(503, "Retry-After: 4")}
-	assert.Equal(t, http.StatusText(503), tired.Error())
+	assert.Equal(t, http.StatusText(http.StatusServiceUnavailable), tired.Error())
 	for name, row := range map[string]struct {
 		o     attempt.Outcome
 		after string

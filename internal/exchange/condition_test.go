@@ -102,7 +102,7 @@ func TestHeldForLong(t *testing.T) {
 				time.Sleep(10*time.Second - 1)
 				s.Request(t, 0).Review()
 				assert.Len(t, s.Told, 1, "not yet")
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				s.Request(t, 0).Review()
 				require.Len(t, s.Told, 2)
 				assert.Equal(t, change(row.of, true, 0, false), s.Told[1])

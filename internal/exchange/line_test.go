@@ -200,7 +200,7 @@ func TestTurn(t *testing.T) {
 		turn = new(exchange.Turn)
 		assert.Nil(t, turn.Await(s.Request(t, 0), line.Place{Sent: 1}, s.Registry.Now().Add(time.Second)))
 		turn.Cancel(s.Request(t, 0))
-		turn, ok = try()
+		_, ok = try()
 		assert.True(t, ok, "what it waited for is given back, too")
 
 		r := s.Request(t, time.Second)

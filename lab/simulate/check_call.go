@@ -264,8 +264,8 @@ func (c *call) mayStall() bool { return c.rule.StallTimeout > 0 }
 func (c *call) checkError() {
 	var own *transport.Error
 	isOwn := errors.As(c.err, &own)
-	for isOwn && own.Reason == transport.ReasonNested && errors.As(own.Err, &own) {
-		// The Transport below says which limit it was.
+	for isOwn && (own.Reason == transport.ReasonNested || own.Reason == transport.ReasonFinal) && errors.As(own.Err, &own) {
+		// The Transport below says why.
 	}
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
