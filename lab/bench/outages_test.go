@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/lab/outages"
 )
 
@@ -36,8 +37,11 @@ var outageRows = []outage{
 	{"500/s, a tenth gets 503 with Retry-After: 1: lost", "random-0.1-wait/500", nil},
 }
 
-// TestOutages: README.md has the table of outages. Aplomb loses nothing in them.
+// TestOutages: README.md has the table of outages. Aplomb loses nothing in them. make compare and make soak play them.
 func TestOutages(t *testing.T) {
+	if soak.Size(true, false) && !*update && !testing.Verbose() {
+		t.Skip("make compare ONLY=outages plays the outages")
+	}
 	heads := []string{"", ours[0].name}
 	for i := range peers {
 		heads = append(heads, peers[i].name+" "+moduleVersion(t, peers[i].module))
