@@ -46,7 +46,7 @@ type Rule struct {
 	// between this wait and the wait before the fourth retry, because a silent
 	// server piles up what it is sent. The time is random even if the formula has
 	// no jitter, unless its waits are all the same. The attempt keeps half of the
-	// time that MaxElapsedTime and the deadline leave.
+	// time that MaxElapsedTime and the deadline leave after the wait of the formula.
 	Backoff backoff.Backoff
 
 	// Classify is asked first about each outcome. If it answers classify.Unknown, the
