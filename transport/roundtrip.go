@@ -110,7 +110,7 @@ func (c *call) tryLight() (*http.Response, error) {
 	if o.Err == nil && !exchange.TellsToWait(o.Resp.StatusCode) && !(c.Rule.Limited && permit.HasMore(&c.Request, &o)) {
 		o.Class = c.judgeResponse(o.Resp) // else the limits hear of the wait before a classifier reads the body
 		made := c.State.MachinesMade()
-		if !o.Failed() && (made == nil || made.LimitsMade() == nil || made.LimitsMade().Throttle.Quiet()) {
+		if !o.Failed() && (made == nil || made.LimitsMade().Quiet()) {
 			c.noteGood(&o)
 			return o.Resp, nil
 		}

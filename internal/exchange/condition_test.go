@@ -132,7 +132,7 @@ func TestLimiterIsNew(t *testing.T) {
 		leave = waits(t, s, 1)
 		defer leave()
 		s.Update(t, rated)
-		s.Request(t, 0).State.Machines().Limits().Rate(s.Request(t, 0).Rule.Settings.Rate).Take(s.Registry.Now(), 1)
+		s.Request(t, 0).State.Machines().Rate(s.Request(t, 0).Rule.Settings.Rate).Take(s.Registry.Now(), 1)
 		_, limit := s.Request(t, 0).State.Machines().Made()
 		limit.Enter(s.Registry.Now(), queue.NewWaiter())
 		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)

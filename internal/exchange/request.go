@@ -58,7 +58,7 @@ func (g *Registry) HostRule(s *host.State[rules.Resolved], set *rules.Ruleset) *
 	}
 	if r.RateLimit {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
-		s.Machines().Limits().Rate(r.Settings.Rate).Set(g.Now(), r.Settings.Rate)
+		s.Machines().Rate(r.Settings.Rate).Set(g.Now(), r.Settings.Rate)
 	}
 	if s.Resolved.Store(r); s.MachinesMade() != nil { // an Update may let go who waits for the rate, for a slot or in line
 		s.Machines().WakeFirst()
@@ -146,8 +146,8 @@ func (r *Request) HostName() string {
 	return k.Scheme + "://" + redact.Host(k.Host)
 }
 
-// Scope returns the number of the request's scope, which is that of its credentials or of its ThrottleKey. It is computed once, and only
-// if something is held or known of the host.
+// Scope returns the number of the request's scope, which is that of its credentials or of its ThrottleKey. It is computed once,
+// and only if something is held or known of the host.
 func (r *Request) Scope() uint64 {
 	if !r.scoped {
 		r.scoped = true

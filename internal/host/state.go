@@ -63,7 +63,6 @@ type Limits struct {
 	limiter atomic.Pointer[concurrency.Limiter]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
-	fleet   fleetlink.Host // see Machines
 }
 
 // Quiet reports whether nothing is held on the host, and nothing is to be told about it. If
@@ -73,8 +72,7 @@ func (s *State[R]) Quiet() bool {
 	if m == nil {
 		return true
 	}
-	l := m.limits.Load()
-	return (l == nil || l.Throttle.Quiet()) && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
+	return m.limits.Load().Quiet() && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
 // Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
@@ -86,12 +84,18 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	pools, limits := m.pools.Load(), m.limits.Load()
-	return (limits == nil || limits.calm()) && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (m.Fleet == nil || m.Fleet.Quiet())
+	return limits.calm() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
+// Quiet reports whether nothing is held on the host. A host without limits is quiet.
+func (l *Limits) Quiet() bool { return l == nil || l.Throttle.Quiet() }
+
 func (l *Limits) calm() bool {
+	if l == nil {
+		return true
+	}
 	pacing := l.pacing.Load()
-	return l.Throttle.Quiet() && (pacing == nil || pacing.Quiet())
+	return l.Quiet() && (pacing == nil || pacing.Quiet())
 }
 
 // Failing reports whether the line of the host is not quiet.
@@ -115,13 +119,7 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
 // Limits returns the limits of the host. The first call makes them.
-func (m *Machines) Limits() *Limits {
-	if l := m.limits.Load(); l != nil {
-		return l
-	}
-	m.limits.CompareAndSwap(nil, &Limits{fleet: m.Fleet})
-	return m.limits.Load()
-}
+func (m *Machines) Limits() *Limits { return made(&m.limits) }
 
 // LimitsMade returns the limits of the host, or nil if no rule turned any on yet.
 func (m *Machines) LimitsMade() *Limits { return m.limits.Load() }
@@ -156,11 +154,12 @@ func (s *State[R]) PoolsMade() *pool.Pools {
 }
 
 // Rate returns the host's rate. The first call makes it with c.
-func (l *Limits) Rate(c rate.Config) *rate.Rate {
+func (m *Machines) Rate(c rate.Config) *rate.Rate {
+	l := m.Limits()
 	if r := l.rate.Load(); r != nil {
 		return r
 	}
-	l.rate.CompareAndSwap(nil, rate.New(c, l.fleet))
+	l.rate.CompareAndSwap(nil, rate.New(c, m.Fleet))
 	return l.rate.Load()
 }
 

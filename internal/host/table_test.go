@@ -420,9 +420,9 @@ func TestMadeOnce(t *testing.T) {
 	m := s.Machines()
 	assert.Nil(t, s.PoolsMade())
 	assert.Same(t, m.Pools(), s.PoolsMade())
-	r := m.Limits().Rate(rate.Config{PerSecond: 1})
+	r := m.Rate(rate.Config{PerSecond: 1})
 	assert.NotNil(t, r)
-	assert.Same(t, r, m.Limits().Rate(rate.Config{PerSecond: 2}))
+	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
 	limiter, made := m.Made()
 	assert.True(t, limiter == nil && made == r)
 }

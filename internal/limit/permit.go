@@ -162,7 +162,7 @@ func (p *Permit) TryAcquire(r *exchange.Request, now instant.Instant) bool {
 		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
 		return p.ask(r, LimitConcurrency, now)
 	case r.Rule.RateLimit:
-		limit := limitsOf(r).Rate(r.Rule.Settings.Rate)
+		limit := r.State.Machines().Rate(r.Rule.Settings.Rate)
 		return limit.Queue() == 0 && limit.Take(now, r.Cost())
 	}
 	return true
@@ -179,7 +179,7 @@ func (p *Permit) HasMore(r *exchange.Request, o *attempt.Outcome) bool {
 // counted from now, and the limit that takes longest.
 func (p *Permit) Forecast(r *exchange.Request, now time.Time) (turn time.Duration, limit string) {
 	if r.Rule.RateLimit {
-		turn, limit = limitsOf(r).Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost()), LimitRate
+		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost()), LimitRate
 	}
 	if mayWait(r, LimitThrottle) {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
@@ -209,13 +209,14 @@ func limitsOf(r *exchange.Request) *host.Limits { return r.State.Machines().Limi
 
 // mayWait reports whether the server, or the word of others, may make the request wait at a limit.
 func mayWait(r *exchange.Request, limit string) bool {
-	switch m := r.State.Machines(); limit {
+	m := r.State.Machines()
+	switch limit {
 	case limitFleet:
 		return m.Fleet != nil && !m.Fleet.Quiet()
 	case LimitPacing:
 		return r.Rule.QuotaPacing && !m.Limits().Pacing().Quiet()
 	}
-	return r.Rule.Policy.ShareRetryAfter == policy.On && !limitsOf(r).Throttle.Quiet()
+	return r.Rule.Policy.ShareRetryAfter == policy.On && !m.Limits().Quiet()
 }
 
 // isHeldAgain reports whether the server asked for a wait since the throttle let the request go, which

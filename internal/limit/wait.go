@@ -23,8 +23,8 @@ type atLimit struct {
 
 // Enter asks the limit. At the limiter a request with a rate asks for a token as well, and takes both at once.
 func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
-	p, m, l, settings, newest := q.p, q.State.Machines(), limitsOf(q.Request), &q.Rule.Settings, q.State.Resolved.Load()
-	rated := q.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
+	p, m, settings, newest := q.p, q.State.Machines(), &q.Rule.Settings, q.State.Resolved.Load()
+	l, rated := m.Limits(), q.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
 	switch q.limit {
 	case LimitThrottle:
 		p.refusals = l.Throttle.Refusals()
@@ -36,7 +36,7 @@ func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 	case LimitRate:
 		if rated {
-			a = l.Rate(settings.Rate).Enter(now, w)
+			a = m.Rate(settings.Rate).Enter(now, w)
 		}
 	case LimitConcurrency:
 		conf := settings.Concurrency
@@ -44,7 +44,7 @@ func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 			conf = newest.Settings.Concurrency
 		}
 		if rated {
-			conf.Rate = l.Rate(settings.Rate)
+			conf.Rate = m.Rate(settings.Rate)
 		}
 		a = p.slot.Limiter.Enter(now, &p.slot.At, w, conf)
 	}
@@ -56,7 +56,8 @@ func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 
 // Leave takes a waiter out of the queue of the limit.
 func (q *atLimit) Leave(w *queue.Waiter) {
-	switch m, l := q.State.Machines(), limitsOf(q.Request); q.limit {
+	m := q.State.Machines()
+	switch l := m.Limits(); q.limit {
 	case LimitThrottle:
 		l.Throttle.Leave(w)
 	case limitFleet:
@@ -64,7 +65,7 @@ func (q *atLimit) Leave(w *queue.Waiter) {
 	case LimitPacing:
 		l.Pacing().Leave(q.Scope(), w)
 	case LimitRate:
-		l.Rate(q.Rule.Settings.Rate).Leave(w)
+		m.Rate(q.Rule.Settings.Rate).Leave(w)
 	case LimitConcurrency:
 		q.p.slot.Limiter.Leave(w)
 	}

@@ -432,7 +432,7 @@ func TestTokens(t *testing.T) {
 		assert.Equal(s, []fleetmsg.Message{{Kind: fleetmsg.Unused, Host: name, Unit: "cost", PerSecond: 4, Burst: 2, Amount: 1}}, s.said())
 	})
 	in(t, "waiters", policy.Rule{}, func(s *site) {
-		limit := s.machines.Limits().Rate(rate.Config{PerSecond: 4, Burst: 2})
+		limit := s.machines.Rate(rate.Config{PerSecond: 4, Burst: 2})
 		s.Set(s.Now(), rate.Config{PerSecond: 4, Burst: 2})
 		for range 5 {
 			limit.Enter(s.Now(), queue.NewWaiter())
