@@ -17,31 +17,29 @@ const longLine = 10 * time.Second
 type requestLog struct{ *retrier }
 
 // failed writes the line of a request that ends without success after more than one attempt, or although a retry was
-// due that was not turned off. An SDK puts an error of its own in the place of ours, so the line may be all that is left of the story. err is
-// nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer that is final,
-// such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of its own.
+// due that was not turned off. An SDK puts an error of its own in the place of ours, so the line may be all that is left of
+// the story. err is nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer
+// that is final, such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of
+// its own.
 func (x requestLog) failed(status int, err error) {
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
 	if !tried || answered || x.reason == ReasonCanceled {
 		return
 	}
-	leftOut, ok := x.takesLine()
-	if !ok {
-		return
-	}
-	h, delays := x.historyFor(x.reason), time.Duration(0)
-	for i := range h.Attempts {
-		delays += h.Attempts[i].Delay
-	}
-	all := append(attrsOf(&x.call), slog.Int("attempts", x.sent), slog.String("reason", string(x.reason)))
-	all = x.withOutcome(all, status, err)
-	all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-	all.addTime("delay", delays)
-	all.addTime("waited", x.waited)
-	all.add(x.offset > 0, slog.Int64("offset", x.offset))
-	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
-	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request failed", all...)
+	x.write("request failed", func(all *attrs) {
+		h, delays := x.historyFor(x.reason), time.Duration(0)
+		for i := range h.Attempts {
+			delays += h.Attempts[i].Delay
+		}
+		all.add(true, slog.Int("attempts", x.sent))
+		all.add(true, slog.String("reason", string(x.reason)))
+		x.addOutcome(all, status, err)
+		all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+		all.addTime("delay", delays)
+		all.addTime("waited", x.waited)
+		all.add(x.offset > 0, slog.Int64("offset", x.offset))
+	})
 }
 
 // waits writes the line of a request that begins a long wait, unless a line about the host told it already.
@@ -53,19 +51,14 @@ func (x requestLog) waits(reason Reason, d time.Duration) {
 	if x.State.Machines().News().LastsAnywhere(told[reason]) {
 		return
 	}
-	leftOut, ok := x.takesLine()
-	if !ok {
-		return
-	}
-	all := attrsOf(&x.call)
-	all.add(x.sent > 0, slog.Int("attempts", x.sent))
-	all.add(true, slog.String("reason", string(reason)))
-	if x.sent > 0 {
-		all = x.withOutcome(all, x.lastStatus(), nil)
-	}
-	all.addTime("delay", d)
-	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
-	x.t.logger.LogAttrs(x.parentContext(), slog.LevelInfo, "request waits", all...)
+	x.write("request waits", func(all *attrs) {
+		all.add(x.sent > 0, slog.Int("attempts", x.sent))
+		all.add(true, slog.String("reason", string(reason)))
+		if x.sent > 0 {
+			x.addOutcome(all, x.lastStatus(), nil)
+		}
+		all.addTime("delay", d)
+	})
 }
 
 // turn writes the line of a request whose turn at a limit comes late, as far as is known. It does not wait if that is later
@@ -80,12 +73,20 @@ func (x requestLog) turn(latest instant.Instant) {
 	x.waits(Reason(limit), turn)
 }
 
-// takesLine reports whether the log takes a line about the request, and how many were left out before it.
-func (x requestLog) takesLine() (leftOut int, ok bool) {
-	if x.t.logger == nil || !x.t.logger.Enabled(x.parentContext(), slog.LevelInfo) {
-		return 0, false
+// write writes a line about the request, unless the log takes no more of them. It says how many were left out before.
+func (x requestLog) write(text string, about func(all *attrs)) {
+	ctx := x.parentContext()
+	if x.t.logger == nil || !x.t.logger.Enabled(ctx, slog.LevelInfo) {
+		return
 	}
-	return x.State.Machines().News().TakeRequestLine(x.t.registry.Now())
+	leftOut, ok := x.State.Machines().News().TakeRequestLine(x.t.registry.Now())
+	if !ok {
+		return
+	}
+	all := attrsOf(&x.call)
+	about(&all)
+	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
+	x.t.logger.LogAttrs(ctx, slog.LevelInfo, text, all...)
 }
 
 // waitedFor returns why a retry waits: because the server asked for it, or for the back-off. The time added to a server's
@@ -97,8 +98,8 @@ func (d *decision) waitedFor() Reason {
 	return ReasonRetry
 }
 
-// withOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
-func (x requestLog) withOutcome(all attrs, status int, err error) attrs {
+// addOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
+func (x requestLog) addOutcome(all *attrs, status int, err error) {
 	all.add(status != 0, slog.Int("status", status))
 	known := x.Req.URL.String()
 	switch n := len(x.history); {
@@ -109,7 +110,6 @@ func (x requestLog) withOutcome(all attrs, status int, err error) attrs {
 	case status == 0:
 		all.addError(x.last.Err, known)
 	}
-	return all
 }
 
 // lastStatus returns the status of the last attempt, or 0.
