@@ -77,7 +77,10 @@ func (x *retrier) send() {
 
 // newAttempt makes a the next attempt, which gets the turn and the permit.
 func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
-	proves := x.provesConnection() // may panic, and nothing is sent then
+	proves := x.provesConnection() // these may panic, and nothing counts as sent then
+	if kind == attempt.First && !x.State.Calm() {
+		x.planner.Retried = !x.isSingle() && x.isIdempotent()
+	}
 	x.sent++
 	*a = try{body: x.body, offset: x.offset}
 	a.Number, a.Kind, a.Queued = x.sent, kind, x.next.turn.Queued
@@ -94,9 +97,6 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	a.Ctx, a.Plain = x.parentContext(), x.Plain != nil
 	if a.SentAt = x.Registry.Now(); x.sent == 1 {
 		x.start = a.SentAt
-	}
-	if kind == attempt.First && !x.State.Calm() {
-		x.planner.Retried = !x.isSingle() && x.isIdempotent()
 	}
 	a.Base, a.First = x.planner.Next(&x.Request, &a.Outcome), x.base
 	if a.trial, _ = a.Base.(*route.Trial); a.trial != nil {

@@ -1,8 +1,8 @@
 // Package fleetlink is all that a Transport and its fleet know of each other. A Transport without a fleet has a nil [Fleet],
 // and its hosts a nil [Host].
 //
-// The machines of a host know no other members. The packages exchange and limit ask the fleet after a machine, and tell it after a machine
-// was told. So the word of a fleet only adds to a member's own knowledge: it makes attempts wait, and refuses none.
+// The machines of a host know no other members. The packages exchange and limit ask the fleet after a machine, and tell it
+// after a machine was told. So the word of a fleet only adds to a member's own knowledge: it makes attempts wait, and refuses none.
 // The rate is an exception. In a fleet its tokens come from the [Host].
 //
 // Everything else is behind these interfaces, in package member: which news the members tell each other, when, and how they
