@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -301,4 +303,54 @@ func TestStreamWithAConstantValidator(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Ten thousand random streams have validators that never change. Their servers respond to a Range
+// with a new stream, which often begins like the first, or send streams without a length. What a
+// reader has comes from one response, and a clean end is the end of that response.
+func TestNoMixOfStreams(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(15, 15))
+		types := []string{"text/plain", "text/event-stream", "application/json", "application/x-ndjson", "multipart/x-mixed-replace; boundary=x", ""}
+		continued := 0
+		for i := range 10_000 {
+			var streams []string // as they were sent
+			var ended []bool     // that came to their end
+			header := []string{`ETag: "v1"`, "Content-Type: " + types[r.IntN(len(types))]}
+			if r.IntN(4) == 0 {
+				header = append(header, "Accept-Ranges: bytes")
+			}
+			var tr http.RoundTripper = over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				text := prices(r)
+				if n := len(streams); n > 0 && r.IntN(2) == 0 {
+					text = streams[0][:r.IntN(len(streams[0])+1)] + text // begins alike
+				}
+				end, at := io.ErrUnexpectedEOF, r.IntN(len(text)+1)
+				if r.IntN(3) == 0 {
+					end, at = io.EOF, len(text)
+				}
+				streams, ended = append(streams, text[:at]), append(ended, end == io.EOF)
+				return newResponse(req, 200, testkit.CutAt(text[:at], end), header...), nil
+			}))
+			got := do(tr, getRequest(t, "http://h.test/"))
+			mixed := true
+			for n, s := range streams {
+				if got.err == nil && ended[n] && got.body == s || got.err != nil && strings.HasPrefix(s, got.body) {
+					mixed = false
+					continued += min(n, 1)
+				}
+			}
+			assert.False(t, mixed, "stream %d: %q, %v\nwas mixed of %q", i, got.body, got.err, streams)
+		}
+		assert.Positive(t, continued)
+	})
+}
+
+// prices returns a stream.
+func prices(r *rand.Rand) string {
+	var b strings.Builder
+	for range 1 + r.IntN(8) {
+		fmt.Fprintf(&b, "price %d\n", 10+r.IntN(90))
+	}
+	return b.String()
 }

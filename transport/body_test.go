@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -357,4 +358,43 @@ func noisy(n int) []byte {
 	p := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{7, byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
 	return p
+}
+
+// The bytes in all buffers are counted, and bounded for a whole Transport.
+func TestKeptBytesAreBounded(t *testing.T) {
+	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
+		base := script(status(503), status(200))
+		tr := over(t, transport.Config{Rule: quick}, base)
+		tr.Kept().Memory.Store(replay.MaxMemory - 10) // by large uploads of others
+		var seen recorder
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+		req.Body = oneShot(strings.Repeat("x", size))
+		resp := mustRoundTrip(t, tr, req.WithContext(seen.on(req.Context())))
+		assert.Equal(t, want, resp.StatusCode, size)
+		if want == 503 {
+			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
+			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
+			assert.ErrorContains(t, seen.all[0].Err, "ReplayBuffer")
+		}
+		assert.EqualValues(t, replay.MaxMemory-10, tr.Kept().Memory.Load())
+	}
+}
+
+// An upload that cannot be rewound costs no more memory than the buffer.
+func TestUploadMemoryIsBounded(t *testing.T) {
+	const size = 64 << 20
+	var before, after runtime.MemStats
+	tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
+		n, err := io.Copy(io.Discard, req.Body)
+		assert.NoError(t, err)
+		assert.EqualValues(t, size, n)
+		_ = req.Body.Close()
+		return play(req, status(200))
+	}))
+	runtime.ReadMemStats(&before)
+	_, err := put(t, tr, io.NopCloser(io.LimitReader(readFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3<<20), "all that was ever allocated")
+	assert.Zero(t, tr.Kept().Memory.Load())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -258,5 +260,37 @@ func TestUpdateOfTheBreaker(t *testing.T) {
 		assert.LessOrEqual(t, base.attempts(), sent+1)
 		all.Wait()
 		assert.LessOrEqual(t, time.Since(base.start), back+15*time.Second)
+	})
+}
+
+// A healthy host, or a few failures, hold nothing back.
+func TestBreakerOfAHealthyHost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Rule: failFast.Or(policy.Rule{MaxAttempts: 1}), Base: numbered(func(req *http.Request, n int) (*http.Response, error) {
+			if n%10 != 0 {
+				return play(req, status(503))
+			}
+			return play(req, status(200))
+		})})
+		for range 300 {
+			assert.NoError(t, closing(get(t, tr, t.Context())))
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+}
+
+// A request that the breaker refuses has the body of its request closed, and earns no retry.
+func TestBreakerClosesBodies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Rule: failFast.Or(policy.Rule{Backoff: backoff.Constant(0)}), Base: script(status(503))})
+		bring(t, tr)
+		requests := stateOf(t, tr).Requests
+		for range 5 {
+			body := oneShot(strings.Repeat("x", 10))
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body))
+			assert.ErrorIs(t, err, transport.ErrNotSent)
+			assert.Equal(t, 1, body.closed())
+		}
+		assert.Equal(t, requests, stateOf(t, tr).Requests)
 	})
 }

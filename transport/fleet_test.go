@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -613,4 +614,39 @@ func (c *crew) inFlight(ctx context.Context, t *testing.T, all *sync.WaitGroup, 
 			})
 		}
 	}
+}
+
+// Nonsense from a Fleet does no harm.
+func TestFleetNonsense(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemFleet(0).member()
+		rule := policy.Rule{
+			RateLimit: policy.RateLimit{PerSecond: 100}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, QuotaPacing: policy.On,
+		}
+		tr := mustNew(t, transport.Config{Rule: rule, Fleet: fleettest.Link(m), Base: script(status(200))})
+		require.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		hear := m.hear
+		durations := []time.Duration{math.MinInt64, -time.Hour, -1, 0, 1, time.Second, math.MaxInt64}
+		for _, host := range []string{"", "http://", "://", "http://h.test", "http://other.test"} {
+			for _, d := range durations {
+				for _, n := range []int{math.MinInt, -1, 0, 1, math.MaxInt} {
+					for kind := range fleetmsg.Kind(128) {
+						for _, x := range []float64{float64(n), math.NaN(), math.Inf(1), math.Inf(-1)} {
+							for _, unit := range []string{"", "x"} {
+								hear(fleetmsg.Message{
+									Kind: kind, Host: host, Scope: uint64(n), Status: n, Unit: unit, Wait: d, First: d, Every: d,
+									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x,
+								})
+							}
+						}
+					}
+				}
+			}
+		}
+		hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: 1})
+		began := time.Now()
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		t.Logf("the next request took %v", time.Since(began))
+		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+10*time.Second, "a hold lasts for MaxRetryAfter and its jitter")
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -523,4 +524,98 @@ func TestUpdateLetsWaitersGo(t *testing.T) {
 			base.sent(t, 2+3+1+3)
 		})
 	}
+}
+
+// So many who wait cost little, and leave nothing behind.
+func TestManyWaiters(t *testing.T) {
+	const many = 7_000 // the race detector takes 8128 goroutines
+	bubble(t, func(t *testing.T) {
+		base := downUntil(time.Minute)
+		tr := mustNew(t, transport.Config{Base: base})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() { _ = closing(get(t, tr, ctx)) })
+		}
+		time.Sleep(20 * time.Second)
+		assert.Greater(t, stateOf(t, tr).RetriesWaiting, many-100)
+		assert.Less(t, base.attempts(), many+50, "each found out, and then probes went")
+		cancel()
+		all.Wait()
+		synctest.Wait()
+		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
+		assert.Zero(t, stateOf(t, tr).InFlight)
+	})
+}
+
+// Waiters may leave at any time. The others come back nevertheless.
+func TestWaitersLeaveAtAnyTime(t *testing.T) {
+	for seed := range 20 {
+		inBubble(t, strconv.Itoa(seed), func(t *testing.T) {
+			const back = 10 * time.Second
+			base := downUntil(back)
+			tr := mustNew(t, transport.Config{Base: base})
+			together(60, func(i int) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				leaves := i%2 == 0
+				if leaves {
+					time.AfterFunc(time.Duration((seed+1)*(i*37+1)%170)*100*time.Millisecond, cancel)
+				}
+				resp, err := get(t, tr, ctx)
+				if _ = closing(resp, err); !leaves && assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+				}
+			})
+			assert.LessOrEqual(t, time.Since(base.start), back+16*time.Second)
+			s := stateOf(t, tr)
+			assert.Zero(t, s.RetriesWaiting)
+			assert.Zero(t, s.InFlight)
+		})
+	}
+}
+
+// While a host is down, new requests find out whether it is back, and so nobody who waits has to.
+func TestNewRequestsFindOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := downUntil(10 * time.Second)
+		tr := mustNew(t, transport.Config{Base: base})
+		var last atomic.Int64
+		together(60, func(i int) { // 2/s
+			time.Sleep(time.Duration(i) * 500 * time.Millisecond)
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+			last.Store(max(last.Load(), int64(time.Since(base.start))))
+		})
+		down := base.between(0, 10*time.Second)
+		t.Logf("%d attempts in 10 s, all are done after %v", down, time.Duration(last.Load()))
+		assert.LessOrEqual(t, down, 30)
+		assert.LessOrEqual(t, time.Duration(last.Load()), 30*time.Second)
+		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
+	})
+}
+
+// TestOtherPathsKeepTheirRetries: a path that always fails takes no retries from the others.
+func TestOtherPathsKeepTheirRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var single atomic.Int64
+		base := faults.New(nil, func(req *http.Request) faults.Step {
+			if req.URL.Path == "/broken" {
+				return faults.Status(503)
+			}
+			if single.Add(1)%5 == 0 {
+				return faults.ConnReset()
+			}
+			return faults.Pass()
+		})
+		tr := mustNew(t, transport.Config{Base: base})
+		var all sync.WaitGroup
+		for i := range 300 {
+			if i%5 == 0 {
+				all.Go(func() { _, _ = send(t, tr, http.MethodGet, "http://api.test/broken") })
+			}
+			all.Go(func() { responds(t, tr, http.MethodGet, "http://api.test/works") })
+			time.Sleep(time.Second)
+		}
+		all.Wait()
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -495,4 +498,46 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 		})
 	}
+}
+
+// TestManyHostsWithEverythingOn: the state of hosts is bounded in number and size.
+func TestManyHostsWithEverythingOn(t *testing.T) {
+	for name, row := range map[string]struct {
+		hosts    int
+		response answer
+	}{
+		"healthy": {135_000, status(200, "X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 40", "X-RateLimit-Reset: 10")},
+		"held":    {20_000, status(429, "Retry-After: 30")}, // eviction among held hosts is tested with the table
+	} {
+		t.Run(name, func(t *testing.T) {
+			hosts := min(row.hosts, soak.Size(5_000, row.hosts)) // the table's own tests fill it
+			rule := everything
+			rule.MaxAttempts, rule.AttemptTimeout = 1, 0
+			tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
+			before := testkit.Heap()
+			for i := range hosts {
+				resp, err := tr.RoundTrip(&http.Request{
+					Method: http.MethodGet, Header: http.Header{},
+					URL: &url.URL{Scheme: "https", Host: fmt.Sprintf("host-%d.example.com", i)},
+				})
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+			}
+			kept := tr.Hosts().Len()
+			perHost := float64(testkit.Heap()-before) / float64(kept)
+			t.Logf("%d hosts asked, %d kept, %.0f B each", hosts, kept, perHost)
+			assert.LessOrEqual(t, kept, 1<<17)
+			assert.Less(t, perHost, 3000.)
+			assert.Len(t, tr.Snapshot().Hosts, kept)
+		})
+	}
+}
+
+// everything turns every limit on.
+var everything = policy.Rule{
+	MaxAttempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
+	RateLimit:   policy.RateLimit{PerSecond: 2000, Burst: 200},
+	QuotaPacing: policy.On, ShareRetryAfter: policy.On,
+	Concurrency: policy.Concurrency{Max: 20},
+	Hedge:       policy.Hedge{Delay: 300 * time.Millisecond, Percentile: 95},
 }

@@ -144,3 +144,33 @@ func TestSharedLimit(t *testing.T) {
 		})
 	}
 }
+
+// A request waits for the holds of others for MaxRetryAfter in all, however often they are renewed.
+// Then it goes. With a deadline before that it fails at once, and the error says until when.
+func TestPatienceWithOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := script(func(req *http.Request) (*http.Response, error) {
+			if seconds, err := strconv.Atoi(req.URL.Path[1:]); err == nil {
+				time.Sleep(time.Duration(seconds) * time.Second)
+				return play(req, status(429, "Retry-After: 3600"))
+			}
+			return play(req, status(200))
+		})
+		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
+		for _, after := range []string{"1", "30", "60", "90", "120"} { // all are sent before the first hold
+			go responds(t, tr, http.MethodPost, "http://h.test/"+after)
+		}
+		time.Sleep(2 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := get(t, tr, ctx)
+		e := errorAs[*transport.Error](t, err)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, stateOf(t, tr).ThrottledUntil, e.Until)
+		assert.Equal(t, 2*time.Second, time.Since(server.start), "at once")
+
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+		assert.Equal(t, 2*time.Second+time.Minute, time.Since(server.start))
+		time.Sleep(3 * time.Minute)
+	})
+}

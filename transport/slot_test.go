@@ -3,10 +3,12 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -342,3 +344,131 @@ func TestSlotOfABody(t *testing.T) {
 type rwcBody struct{ io.ReadWriter }
 
 func (rwcBody) Close() error { return nil }
+
+// TestFullMax: one more than Max is refused, or waits for a place.
+func TestFullMax(t *testing.T) {
+	for _, fails := range []policy.Switch{policy.Off, policy.On} {
+		inBubble(t, fmt.Sprint(fails), func(t *testing.T) {
+			l := &load{tr: mustNew(t, transport.Config{Base: script(takes(time.Second)), Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 20, FailFast: fails}}})}
+			l.send(t, 25, 0)
+			start := time.Now()
+			l.all.Wait()
+			if fails == policy.On {
+				assert.Equal(t, []int64{20, 5}, []int64{l.good.Load(), l.lost.Load()})
+				return
+			}
+			assert.Equal(t, []int64{25, 0}, []int64{l.good.Load(), l.lost.Load()})
+			assert.Equal(t, 2*time.Second, time.Since(start))
+		})
+	}
+}
+
+// TestMaxAtOnce: Max requests go at once, from the first on, whatever a response takes. Nothing waits and
+// nothing is refused below Max, whatever came before.
+func TestMaxAtOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		max          int
+		took         time.Duration
+		quiet        time.Duration // with a request per second
+		bursts, size int
+		gap, pause   time.Duration // between two requests, and two bursts
+	}{
+		"all at the start":            {100, 10 * time.Second, 0, 1, 100, 0, 0},
+		"10 s for each":               {100, 10 * time.Second, 0, 1, 600, 101 * time.Millisecond, 0},
+		"2 s for each":                {500, 2 * time.Second, 0, 1, 6000, 5 * time.Millisecond, 0},
+		"100 ms for each":             {200, 100 * time.Millisecond, 0, 1, 9000, time.Second / 300, 0},
+		"100 ms for each, after 12 s": {200, 100 * time.Millisecond, 12 * time.Second, 1, 9000, time.Second / 300, 0},
+		"bursts":                      {50, 100 * time.Millisecond, 0, 60, 40, 0, time.Second},
+		"rare bursts":                 {50, 100 * time.Millisecond, time.Minute, 10, 50, 0, 15 * time.Second},
+	} {
+		for _, fails := range []policy.Switch{policy.Off, policy.On} {
+			inBubble(t, fmt.Sprint(name, ", refusing ", fails), func(t *testing.T) {
+				server := script(takes(row.took))
+				l := &load{tr: mustNew(t, transport.Config{Base: server, Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: row.max, FailFast: fails}}})}
+				l.send(t, int(row.quiet/time.Second), time.Second)
+				for range row.bursts {
+					l.send(t, row.size, row.gap)
+					assert.Zero(t, stateOf(t, l.tr).ConcurrencyWaiting)
+					time.Sleep(row.pause)
+				}
+				assert.Equal(t, row.max, stateOf(t, l.tr).ConcurrencyLimit)
+				l.all.Wait()
+				assert.Zero(t, l.lost.Load())
+			})
+		}
+	}
+}
+
+// TestCallersWhoLeave: a tenant whose deadlines are shorter than a response takes its places for as long as its
+// requests last, and no longer. The requests of others are neither refused nor late.
+func TestCallersWhoLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(takes(100 * time.Millisecond)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 20, FailFast: policy.On}}})
+		hasty, others := &load{tr: tr, deadline: 50 * time.Millisecond}, &load{tr: tr}
+		for range 3000 { // they need 5 and 10 places
+			hasty.send(t, 1, 0)
+			others.send(t, 1, 10*time.Millisecond)
+		}
+		hasty.all.Wait()
+		others.all.Wait()
+		assert.Equal(t, []int64{0, 3000, 3000, 0}, []int64{hasty.good.Load(), hasty.lost.Load(), others.good.Load(), others.lost.Load()})
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse)
+	})
+}
+
+// TestDeadlineInTheLine: a deadline that ends while its request waits is no failure of the host. The request
+// waits as long as it can, however long a response takes.
+func TestDeadlineInTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []transport.Reason
+		trace := &transport.Trace{HostChange: func(_ context.Context, c transport.HostChange) { told = append(told, c.Reason) }}
+		server := script(takes(30 * time.Second))
+		tr := mustNew(t, transport.Config{Base: server, Traces: []*transport.Trace{trace}, Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}})
+		first, hasty, last := &load{tr: tr}, &load{tr: tr, deadline: 25 * time.Second}, &load{tr: tr, deadline: 35 * time.Second}
+		first.send(t, 1, 0)
+		hasty.send(t, 50, 100*time.Millisecond)
+		last.send(t, 1, 0)
+		start := time.Now()
+		last.all.Wait()
+		assert.Equal(t, 35*time.Second, time.Since(start), "it got the place when the first had ended")
+		assert.EqualValues(t, 50, hasty.lost.Load())
+		assert.Equal(t, 2, server.between(0, time.Hour))
+		s := stateOf(t, tr)
+		assert.Equal(t, []int{0, 0}, []int{s.ConcurrencyInUse, s.ConcurrencyWaiting})
+		assert.False(t, s.CircuitOpen)
+		assert.NotContains(t, told, transport.ReasonCircuitOpen)
+		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
+	})
+}
+
+// A load is requests that come whether or not others have ended. It counts how they end.
+type load struct {
+	tr         *transport.Transport
+	deadline   time.Duration // of each; 0: none
+	all        sync.WaitGroup
+	good, lost atomic.Int64
+}
+
+// send sends n requests, a gap apart, and does not wait for them.
+func (l *load) send(t *testing.T, n int, gap time.Duration) {
+	for range n {
+		l.all.Go(func() {
+			ctx := t.Context()
+			if l.deadline > 0 {
+				with, cancel := context.WithTimeout(ctx, l.deadline)
+				defer cancel()
+				ctx = with
+			}
+			if closing(get(t, l.tr, ctx)) != nil {
+				l.lost.Add(1)
+			} else {
+				l.good.Add(1)
+			}
+		})
+		synctest.Wait() // each finds those before it
+		time.Sleep(gap)
+	}
+}
+
+// takes is a host whose responses take a time.
+func takes(d time.Duration) answer { return status(200).Delay(d) }
