@@ -194,7 +194,7 @@ func (a *admission) done(r *exchange.Request, o *attempt.Outcome) (retryAfter ti
 
 // cancel gives back the parts that the attempt has not used.
 func (a *admission) cancel(r *exchange.Request) {
-	if a.turn.Cancel(r); a.permit != nil {
+	if a.turn.Over(r); a.permit != nil {
 		a.permit.Cancel()
 	}
 }

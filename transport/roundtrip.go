@@ -8,6 +8,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/exchange"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/limit"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -138,7 +139,7 @@ func (c *call) noteGood(o *attempt.Outcome) {
 				attempt.Dismiss(c.Ctx, o.Resp)
 			}
 		}()
-		c.Succeeded()
+		c.Succeeded(line.Success{})
 		told = true
 	}
 	if made != nil || o.Resp.ProtoMajor > 1 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
-	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -25,43 +24,38 @@ const (
 // A Turn is that of an attempt in the line of its host. The zero Turn is that of an attempt that has not asked the line.
 type Turn struct {
 	Queued attempt.Queued // before the attempt, here and at the limits
-	place  *line.Place    // in the line, or of an attempt that has left it; nil: none
-	token  budget.Token   // of a retry that has not gone yet
+	place  line.Place
 }
 
 // Try asks the line of the host for an attempt that does not wait: a retry or hedge, or with a circuit breaker
 // a first attempt.
 func (t *Turn) Try(r *Request, place line.Place) bool {
-	conf, now := r.lineConfig(), r.Registry.Now()
-	a := r.State.Machines().Line.Enter(now, &place, nil, &conf)
-	if t.token = place.Token(); place.Leaves() {
-		left := place // so that a place costs no allocation if nobody has to hear of its end
-		t.place = &left
-	}
-	return a.Verb == queue.Go
+	conf := r.lineConfig()
+	t.place = place
+	return r.State.Machines().Line.Enter(r.Registry.Now(), &t.place, nil, &conf).Verb == queue.Go
 }
 
 // Await waits in the line of the host, until a time at the latest.
 func (t *Turn) Await(r *Request, place line.Place, latest instant.Instant) *Rejection {
+	t.place = place
 	since, sum, known := r.Registry.Now(), &t.Queued.Line, r.State.Machines().Line.State()
 	at := LimitLine
 	if known.Down && r.Rule.Breaker {
 		at = LimitCircuit
 	}
-	if t.place = &place; latest <= since {
+	if latest <= since {
 		return &Rejection{Why: WhyOverdue, Limit: at}
 	}
-	if known.Down || place.Failed < known.Ended {
+	if known.Down || t.place.Failed < known.Ended {
 		sum = &t.Queued.Outage
 	}
-	a, waited, no := r.Wait(&inLine{r, &place, since, latest}, nil, since, latest)
+	a, waited, no := r.Wait(&inLine{r, &t.place, since, latest}, nil, since, latest)
 	if waited {
 		*sum += r.Registry.Now().Sub(since)
 	}
 	starved := t.Queued.Line > LongWait
 	switch {
 	case no == nil:
-		t.token = place.Token()
 	case no.Err != nil: // the end of the context is the reason
 	case a.Down && r.Rule.Breaker:
 		no.Limit = LimitCircuit
@@ -97,22 +91,13 @@ func (q *inLine) NewWaiter() *queue.Waiter {
 // Rejects reports whether requests fail while the host is down. An Update may have turned that on.
 func (q *inLine) Rejects(a *queue.Answer) bool { return a.Down && q.State.Resolved.Load().FailsFast() }
 
-// Start notes that the attempt goes now, which uses up its token.
-func (t *Turn) Start() { t.token = 0 }
+// Start notes that the attempt goes now.
+func (t *Turn) Start() { t.place.Goes() }
 
-// Over notes that the attempt of the turn is over.
+// Over notes that the attempt is over, or does not go. A second call does nothing.
 func (t *Turn) Over(r *Request) {
-	if t.place != nil {
-		r.State.Machines().Line.Over(t.place)
-	}
-}
-
-// Cancel ends the turn, and gives back its token if no attempt has used that. A second call does nothing.
-func (t *Turn) Cancel(r *Request) {
-	t.Over(r)
-	if t.token != 0 {
-		r.State.Machines().Line.GiveBack(t.token)
-		t.token = 0
+	if m := r.State.MachinesMade(); m != nil {
+		m.Line.Over(&t.place)
 	}
 }
 
@@ -122,8 +107,8 @@ func (t *Turn) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration) {
 	retryAfter = r.RetryAfter(o)
 	result, told := attempt.ResultOf(r.Ctx, o.Resp, o.Err), o.Status() == http.StatusTooManyRequests
 	failed := o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost)
-	m, left := r.State.Machines(), t.place != nil && t.place.Leaves()
-	t.Over(r)
+	m, left := r.State.Machines(), t.place.Leaves()
+	m.Line.Over(&t.place)
 	switch {
 	case failed || told:
 		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
@@ -135,15 +120,13 @@ func (t *Turn) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration) {
 			m.News().Failed(news.Cause{Status: o.Status(), Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()})
 		}
 	case (!o.Failed() || o.BodyBroke) && o.Err == nil && retryAfter == 0:
-		r.succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
+		r.Succeeded(line.Success{Retry: o.Kind == attempt.Retry, Left: left, Began: o.SentAt})
 	}
 	return retryAfter
 }
 
-// Succeeded tells the line of a success that is no retry. If nothing has failed, it is a single atomic load.
-func (r *Request) Succeeded() { r.succeeded(line.Success{}) }
-
-func (r *Request) succeeded(v line.Success) {
+// Succeeded tells the line of a success. The scopes are those of the request. If nothing has failed, it is a single atomic load.
+func (r *Request) Succeeded(v line.Success) {
 	m := r.State.MachinesMade()
 	if m == nil || m.Line.Quiet() {
 		return

@@ -51,7 +51,7 @@ func TestDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, policy.Rule{})
 		assert.False(t, s.Request(t, 0).Down())
-		s.Request(t, 0).Succeeded()
+		s.Request(t, 0).Succeeded(line.Success{})
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "nothing has failed")
 		first := s.Registry.Now().Add(200 * time.Millisecond)
 		for range 9 {
@@ -125,7 +125,7 @@ func TestSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, policy.Rule{})
 		bringDown(t, s)
-		s.Request(t, 0).Succeeded()
+		s.Request(t, 0).Succeeded(line.Success{})
 		assert.False(t, s.Request(t, 0).Down(), "on the light path")
 	})
 }
@@ -165,14 +165,14 @@ func TestTurn(t *testing.T) {
 		assert.True(t, ok)
 		_, ok = try()
 		assert.False(t, ok, "it has one")
-		turn.Cancel(s.Request(t, 0))
-		turn.Cancel(s.Request(t, 0))
+		turn.Over(s.Request(t, 0))
+		turn.Over(s.Request(t, 0))
 		turn, ok = try()
 		assert.True(t, ok, "it is given back, once")
 		_, ok = try()
 		assert.False(t, ok)
 		turn.Start()
-		turn.Cancel(s.Request(t, 0))
+		turn.Over(s.Request(t, 0))
 		_, ok = try()
 		assert.False(t, ok, "an attempt has used it")
 
@@ -180,7 +180,7 @@ func TestTurn(t *testing.T) {
 			r, turn, begin := s.Request(t, 0), new(exchange.Turn), time.Now()
 			no := turn.Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
 			turn.Start()
-			turn.Cancel(r)
+			turn.Over(r)
 			return turn, no, time.Since(begin).Round(time.Millisecond)
 		}
 		_, no, took := await(0)
@@ -199,7 +199,7 @@ func TestTurn(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		turn = new(exchange.Turn)
 		assert.Nil(t, turn.Await(s.Request(t, 0), line.Place{Sent: 1}, s.Registry.Now().Add(time.Second)))
-		turn.Cancel(s.Request(t, 0))
+		turn.Over(s.Request(t, 0))
 		_, ok = try()
 		assert.True(t, ok, "what it waited for is given back, too")
 
@@ -327,7 +327,7 @@ func TestReturn(t *testing.T) {
 	for name, over := range map[string]func(*exchange.Turn, *exchange.Request){
 		"its outcome":           func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
 		"its end":               (*exchange.Turn).Over,
-		"it does not go at all": (*exchange.Turn).Cancel,
+		"it does not go at all": (*exchange.Turn).Over,
 	} {
 		for _, passes := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, passes), func(t *testing.T) {
@@ -383,7 +383,6 @@ func TestReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, policy.Rule{})
 		new(exchange.Turn).Over(s.Request(t, 0))
-		new(exchange.Turn).Cancel(s.Request(t, 0))
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "a zero turn is in no line")
 	})
 }
@@ -405,20 +404,20 @@ func TestScopesOfTheLine(t *testing.T) {
 		keys = 0
 		fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
 		s.Ends(t, nil, 200, classify.Final)
-		s.Request(t, 0).Succeeded()
+		s.Request(t, 0).Succeeded(line.Success{})
 		assert.Zero(t, keys, "after a failure")
 
 		// So are ten failures of a path an outage of that, which a success over another path does not end.
 		place := line.Place{Sent: 1, Failed: s.Registry.Now(), Scope: r.LineScope(500)}
 		for range 10 {
 			fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
-			other.Succeeded()
+			other.Succeeded(line.Success{})
 			time.Sleep(200 * time.Millisecond)
 		}
 		place.Failed = s.Registry.Now()
 		assert.False(t, s.Request(t, 0).Down(), "the host is not down")
 		assert.False(t, new(exchange.Turn).Try(r, place), "the path is")
-		s.Request(t, 0).Succeeded()
+		s.Request(t, 0).Succeeded(line.Success{})
 		assert.True(t, new(exchange.Turn).Try(r, place), "it is back")
 
 		// Ten times 429 are an outage of the key. A success with the key ends it, over any path.
@@ -433,7 +432,7 @@ func TestScopesOfTheLine(t *testing.T) {
 		keys = 0
 		success := s.Request(t, 0)
 		success.Req.URL.Path = "/other"
-		success.Succeeded()
+		success.Succeeded(line.Success{})
 		assert.Equal(t, 1, keys)
 		assert.True(t, new(exchange.Turn).Try(r, place), "it is back")
 	})

@@ -174,11 +174,11 @@ func (h *host) hearDown(now, since instant.Instant) {
 	h.line.Hear(func(o *outage.Outage) {
 		h.shared.Store(true)
 		h.down.Store(true)
-		if o.Down() {
+		if o.Down {
 			return
 		}
 		gap := firstGap
-		if _, failures := o.Since(); failures == 0 {
+		if o.Failures == 0 {
 			gap = 0
 		}
 		o.Hear(since, now, gap)
@@ -188,7 +188,7 @@ func (h *host) hearDown(now, since instant.Instant) {
 // hearUp is told that the host is back for the fleet. This member probes at a time.
 func (h *host) hearUp(at instant.Instant) {
 	h.line.Hear(func(o *outage.Outage) {
-		if h.shared.Store(false); o.Down() {
+		if h.shared.Store(false); o.Down {
 			o.Hear(at, at, 0)
 		}
 	})

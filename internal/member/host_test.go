@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/member"
@@ -326,18 +327,18 @@ func TestQuotas(t *testing.T) {
 // A member reports that a host is down every 250 ms at most, as long as attempts fail, and the end of the outage.
 func TestChanged(t *testing.T) {
 	in(t, "", policy.Rule{}, func(s *site) {
-		s.Changed(s.Now(), line.State{Failures: 3, Since: s.Now()})
+		s.Changed(s.Now(), line.State{State: outage.State{Failures: 3, Since: s.Now()}})
 		s.Changed(s.Now(), line.State{})
 		assert.Empty(s, s.said(), "it is not down")
 		begun := s.Now()
 		for i := range 100 {
-			s.Changed(s.Now(), line.State{Down: true, Failures: 10 + i, Since: begun.Add(-sec)})
+			s.Changed(s.Now(), line.State{State: outage.State{Down: true, Failures: 10 + i, Since: begun.Add(-sec)}})
 			time.Sleep(10 * ms)
 		}
 		all := s.said()
 		assert.Len(s, all, 4, "reports in a second")
 		assert.Equal(s, fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 10, Wait: sec}, all[0])
-		s.Changed(s.Now(), line.State{Down: true})
+		s.Changed(s.Now(), line.State{State: outage.State{Down: true}})
 		assert.Empty(s, s.said(), "its own attempts have not failed")
 		s.Changed(s.Now(), line.State{})
 		s.Changed(s.Now(), line.State{})
@@ -377,7 +378,7 @@ func TestDownAndUp(t *testing.T) {
 	in(t, "healthy", policy.Rule{}, func(s *site) {
 		s.hears(fleetmsg.Members, fleetmsg.Message{Members: 10})
 		s.hears(fleetmsg.Down, fleetmsg.Message{Wait: 3 * sec})
-		assert.Equal(s, line.State{Down: true, Since: s.Now().Add(-3 * sec)}, s.machines.Line.State())
+		assert.Equal(s, line.State{State: outage.State{Down: true, Since: s.Now().Add(-3 * sec)}}, s.machines.Line.State())
 		assert.LessOrEqual(s, next(s), time.Duration(0), "it goes")
 		assert.Equal(s, 10*sec, next(s))
 		s.machines.Line.Succeeded(s.Now(), line.Success{})

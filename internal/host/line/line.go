@@ -28,7 +28,7 @@ func (c *Config) passes(s *scope, p *Place) bool {
 	if !c.Breaker {
 		return p.Sent == 0 || c.Budget.Off() // a first attempt is here if an Update has turned the breaker off
 	}
-	return p.Sent == 0 && c.FailFast && !s.Down()
+	return p.Sent == 0 && c.FailFast && !s.Down
 }
 
 // A Place is a request that asks for its next attempt. The owner fills in the first fields, and keeps the Place until the attempt
@@ -40,7 +40,7 @@ type Place struct {
 
 	in     *scope       // whose line it is in, or was
 	leaves bool         // it has left a line, and is under way
-	token  budget.Token // of its retry
+	token  budget.Token // of its retry, which has not gone yet
 }
 
 // A Line decides which attempt to a host may go, and when those who wait ask again. Its rules:
@@ -60,7 +60,7 @@ type Place struct {
 type Line struct {
 	some, told atomic.Bool // a success changes something, and something of the scopes of a 429; they are read without the lock
 
-	mu      sync.Mutex // guards everything below, every waiter in the queues, and every Place
+	mu      sync.Mutex // guards everything below, and every waiter in the queues
 	budget  budget.Budget
 	host    scope
 	scopes  map[uint64]*scope // those that fail
@@ -81,19 +81,19 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 			l.waiting++
 			l.note()
 		}
-		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down()}
+		a := queue.Answer{Verb: queue.Wait, Ask: at, Down: s.Down}
 		if a.Down {
 			a.Until = s.NextProbe(s.patience(w), c.Probers)
 		}
 		l.mu.Unlock()
 		return a
 	}
-	if s.Down() {
+	if s.Down {
 		s.Probe(now)
 	} else if p.Sent > 0 {
 		p.token = l.budget.Take(&c.Budget)
 	}
-	if !s.Down() && !c.passes(s, p) { // a probe may hang for longer than the outage
+	if !s.Down && !c.passes(s, p) { // a probe may hang for longer than the outage
 		if s.leftAt = now; s.waits() {
 			p.in, p.leaves = s, true
 			s.away++
@@ -108,7 +108,7 @@ func (l *Line) Enter(now instant.Instant, p *Place, w *queue.Waiter, c *Config) 
 // scopeOf returns the scope in which a request waits: that of its failure, if that has an outage or a line or had an outage then, or
 // the host. The lock is held.
 func (l *Line) scopeOf(p *Place) *scope {
-	if s := l.scopes[p.Scope]; s != nil && p.Sent > 0 && (s.Down() || s.waits() || s.isFree(p)) {
+	if s := l.scopes[p.Scope]; s != nil && p.Sent > 0 && (s.Down || s.waits() || s.isFree(p)) {
 		return s
 	}
 	return &l.host
@@ -121,7 +121,7 @@ func (l *Line) goesAt(now instant.Instant, s *scope, p *Place, w *queue.Waiter, 
 		return now
 	case !s.isTurn(p, w):
 		return instant.Never
-	case s.Down():
+	case s.Down:
 		return s.NextProbe(s.patience(w), c.Probers)
 	case s.isFree(p):
 		return max(s.room(now), s.due(now, p, l.budget.Rate(), c))
@@ -149,30 +149,27 @@ func (l *Line) Leave(p *Place, w *queue.Waiter) {
 	next.Wake()
 }
 
-// Token returns the token that the attempt has taken. While nothing is sent for it, it can be given back.
-func (p *Place) Token() budget.Token { return p.token }
+// Goes notes that the attempt goes now. Its token is used up.
+func (p *Place) Goes() { p.token = 0 }
 
-// Leaves reports whether the attempt has left a line and is under way, so that Over has to be told.
+// Leaves reports whether the attempt has left a line and is under way.
 func (p *Place) Leaves() bool { return p.leaves }
 
-// Over notes that the attempt of a place is over, or does not go. Only the first call counts.
+// Over notes that the attempt of a place is over. If the attempt does not go, its token is given back. Only the first call counts.
 func (l *Line) Over(p *Place) {
+	if !p.leaves && p.token == 0 {
+		return
+	}
 	l.mu.Lock()
+	l.budget.GiveBack(p.token)
 	var next *queue.Waiter
 	if p.leaves {
-		p.leaves = false
 		p.in.away--
 		next = p.in.first()
 	}
+	p.leaves, p.token = false, 0
 	l.mu.Unlock()
 	next.Wake()
-}
-
-// GiveBack gives back the token of a retry that is not sent.
-func (l *Line) GiveBack(t budget.Token) {
-	l.mu.Lock()
-	l.budget.GiveBack(t)
-	l.mu.Unlock()
 }
 
 // Quiet reports whether a success changes nothing. It is a single atomic load.
@@ -199,7 +196,7 @@ func (l *Line) Succeeded(now instant.Instant, v Success) (ends bool) {
 	for i, key := range v.Scopes {
 		if s := l.scopes[key]; s != nil {
 			s.succeeded(now, v)
-			if wake[i+1] = s.first(); !s.waits() && now.Sub(s.Ended()) >= budget.Window { // else more come who were told the same time
+			if wake[i+1] = s.first(); !s.waits() && now.Sub(s.Ended) >= budget.Window { // else more come who were told the same time
 				l.forget(key, s)
 			}
 		}
@@ -271,7 +268,7 @@ func (l *Line) forget(key uint64, s *scope) {
 
 // note notes whether a success changes something. The lock is held.
 func (l *Line) note() {
-	l.some.Store(l.host.Down() || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
+	l.some.Store(l.host.Down || l.waiting > 0 || l.budget.Failing() || len(l.scopes) > 0)
 	if len(l.scopes) == 0 {
 		l.told.Store(false)
 	}
@@ -279,11 +276,8 @@ func (l *Line) note() {
 
 // A State is a snapshot of a line.
 type State struct {
-	Down     bool
-	Since    instant.Instant // when the first failure in a row began
-	Failures int             // in a row
-	Ended    instant.Instant // when the last outage ended; 0: there was none
-	Waiting  int
+	outage.State // of the host
+	Waiting      int
 }
 
 // State returns a snapshot.
@@ -293,9 +287,7 @@ func (l *Line) State() (v State) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v.Down, v.Ended, v.Waiting = l.host.Down(), l.host.Ended(), l.waiting
-	v.Since, v.Failures = l.host.Since()
-	return v
+	return State{l.host.State, l.waiting}
 }
 
 // Left returns how many retries could go at once. It is +Inf if the budget is off.
@@ -303,7 +295,7 @@ func (l *Line) Left(now instant.Instant, c *Config) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.budget.Settle(now, l.waiting > 0, &c.Budget)
-	if !c.Budget.Off() && (l.host.Down() || l.host.waits()) {
+	if !c.Budget.Off() && (l.host.Down || l.host.waits()) {
 		return 0
 	}
 	return l.budget.Left(&c.Budget)

@@ -99,9 +99,15 @@ func (h *host) empty() {
 	}
 }
 
-// ends ends an attempt with a success.
+// over ends an attempt that has gone.
+func (h *host) over(p *Place) {
+	p.Goes()
+	h.Over(p)
+}
+
+// succeeds ends an attempt with a success.
 func (h *host) succeeds(r *request, took time.Duration) {
-	h.Over(&r.Place)
+	h.over(&r.Place)
 	h.Succeeded(h.now, Success{Retry: true, Began: h.now.Add(-took)})
 }
 
@@ -112,9 +118,9 @@ func TestRetriesTakeTokens(t *testing.T) {
 	for range 30 {
 		r := h.request(1)
 		assert.True(t, h.asks(r))
-		assert.NotZero(t, r.Token())
+		assert.NotZero(t, r.token)
 		assert.False(t, r.Leaves(), "it has not waited, and nobody else did")
-		h.Over(&r.Place)
+		h.over(&r.Place)
 	}
 	assert.Zero(t, h.Left(h.now, &h.c))
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: h.now.Add(sec/3 + 1)}, h.Enter(h.now, &Place{Sent: 1, Failed: h.now}, nil, &h.c))
@@ -122,7 +128,7 @@ func TestRetriesTakeTokens(t *testing.T) {
 	r := h.joins(h.request(1))
 	assert.Equal(t, State{Waiting: 1}, h.State())
 	assert.Equal(t, h.now.Add(sec/3+1), r.ask)
-	assert.Zero(t, r.Token())
+	assert.Zero(t, r.token)
 	h.now = r.ask - 1
 	assert.False(t, h.asks(r))
 	assert.Equal(t, 1, h.State().Waiting, "it joins once")
@@ -131,14 +137,14 @@ func TestRetriesTakeTokens(t *testing.T) {
 	assert.Zero(t, h.Left(h.now, &h.c), "nor does anybody else")
 	assert.True(t, h.asks(r))
 	assert.True(t, r.Leaves())
-	assert.NotZero(t, r.Token())
+	assert.NotZero(t, r.token)
 	assert.Zero(t, h.State().Waiting)
 
-	h.GiveBack(r.Token())
+	h.Over(&r.Place)
 	assert.True(t, h.asks(h.request(1)), "the token of the other")
 	first := &request{Place: Place{}, w: queue.NewWaiter()}
 	assert.True(t, h.asks(first), "a first attempt needs no token")
-	assert.Zero(t, first.Token())
+	assert.Zero(t, first.token)
 }
 
 // Without a budget nothing waits. With the circuit breaker it waits for the end of an outage all the same.
@@ -212,7 +218,7 @@ func TestProbes(t *testing.T) {
 	assert.Equal(t, began.Add(3*sec/2), r.ask)
 	h.now = r.ask
 	assert.True(t, h.asks(r))
-	assert.Zero(t, r.Token(), "a probe takes none")
+	assert.Zero(t, r.token, "a probe takes none")
 	assert.False(t, r.Leaves(), "it may hang for longer than the outage")
 	assert.True(t, woken(hasty))
 	assert.False(t, h.asks(hasty))
@@ -255,7 +261,7 @@ func TestFleet(t *testing.T) {
 	h.empty()
 	r := h.joins(h.request(1))
 	h.Hear(func(o *outage.Outage) { o.Hear(h.now.Add(-9*sec), h.now, 0) })
-	assert.Equal(t, State{Down: true, Since: h.now.Add(-9 * sec), Waiting: 1}, h.State())
+	assert.Equal(t, State{State: outage.State{Down: true, Since: h.now.Add(-9 * sec)}, Waiting: 1}, h.State())
 	assert.True(t, woken(r))
 	assert.True(t, h.asks(r), "it finds out at once, because no request of this member has failed")
 	next := h.joins(h.request(1))
@@ -289,7 +295,7 @@ func TestBreaker(t *testing.T) {
 	assert.True(t, h.asks(h.request(0)), "nobody has waited")
 	h.c.FailFast = false
 	assert.True(t, h.asks(second))
-	assert.Zero(t, second.Token())
+	assert.Zero(t, second.token)
 
 	h = newHost(t)
 	h.c.Breaker, h.c.FailFast = true, true
@@ -368,10 +374,10 @@ func TestScopes(t *testing.T) {
 	assert.Empty(t, h.scopes)
 
 	h.fails(5, sec, Failure{Scope: 1})
-	assert.Equal(t, State{Since: h.now.Add(-sec), Failures: 5}, h.State())
+	assert.Equal(t, State{State: outage.State{Since: h.now.Add(-sec), Failures: 5}}, h.State())
 	h.fails(5, sec, Failure{Scope: 2})
 	assert.True(t, h.State().Down, "all paths together are the host")
-	assert.False(t, h.failing(1).Down())
+	assert.False(t, h.failing(1).Down)
 	assert.True(t, h.Succeeded(h.now, Success{Scopes: [2]uint64{3, 4}}))
 	assert.False(t, h.Succeeded(h.now, Success{Scopes: [2]uint64{3, 4}}))
 	r = h.request(1)
@@ -586,9 +592,9 @@ func TestSlowStart(t *testing.T) {
 	h.Succeeded(h.now, Success{Left: true, Began: h.now})
 	assert.Equal(t, 65., h.host.window, "one that did, because of a circuit breaker, does")
 	h.host.window = 64
-	h.Over(&gone[0].Place)
-	h.Over(&gone[0].Place)
-	h.Over(&gone[1].Place)
+	h.over(&gone[0].Place)
+	h.over(&gone[0].Place)
+	h.over(&gone[1].Place)
 	assert.Equal(t, 62, h.host.away, "each is over once")
 	h.Succeeded(h.now, Success{Retry: true, Began: h.now})
 	assert.Equal(t, 64., h.host.window, "the window is not used up")
@@ -606,7 +612,7 @@ func TestTimeouts(t *testing.T) {
 	h.fails(1, sec, Failure{})
 	assert.Equal(t, 16., h.host.window, "it was not late")
 	for _, r := range gone[:8] {
-		h.Over(&r.Place)
+		h.over(&r.Place)
 		h.fails(1, sec, late)
 		assert.Equal(t, 8., h.host.window, "once")
 	}

@@ -66,7 +66,7 @@ func (s *scope) first() *queue.Waiter { return cmp.Or(s.queues[0].First(), s.que
 func (p *Place) queue() int { return min(max(p.Sent-1, 0), 1) }
 
 // isFree reports whether a request needs no token of the budget.
-func (s *scope) isFree(p *Place) bool { return p.Sent == 0 || p.Failed < s.Ended() }
+func (s *scope) isFree(p *Place) bool { return p.Sent == 0 || p.Failed < s.Ended }
 
 // isTurn reports whether nobody is before a request, which may be in the line or not.
 func (s *scope) isTurn(p *Place, w *queue.Waiter) bool {
@@ -151,7 +151,7 @@ func (s *scope) succeeded(now instant.Instant, v Success) (ends bool) {
 
 // failed notes a failure, and reports whether an outage begins.
 func (s *scope) failed(now instant.Instant, f Failure) (begins bool) {
-	if f.Late && !s.Down() && f.Began >= s.cut && s.waits() {
+	if f.Late && !s.Down && f.Began >= s.cut && s.waits() {
 		s.wary, s.cut, s.took = true, now, now.Sub(f.Began)
 		s.window = max(cmp.Or(s.window, float64(max(s.away, 1)))/2, min(1, s.took.Seconds()/outage.LongestGap.Seconds()))
 	}

@@ -92,6 +92,7 @@ func (r *storyRequest) ask() {
 func (r *storyRequest) send() {
 	s, sent := r.s, r.s.Now
 	retry := r.p.Sent > 0
+	r.p.Goes()
 	if retry {
 		s.went++
 	}
@@ -144,7 +145,7 @@ func (s *story) check() {
 			continue // the end of an attempt wakes it
 		}
 		require.NotEqual(s, instant.Never, first.next, "nobody wakes the first: %+v", v)
-		if !v.Down() {
+		if !v.Down {
 			require.LessOrEqual(s, first.next.Sub(s.Now), 10*time.Second)
 		} else {
 			require.LessOrEqual(s, first.next, max(s.Now, v.NextProbe(v.patience(nil), 4)), "the probe is due earlier")

@@ -24,50 +24,46 @@ const (
 	quarters = 4
 )
 
+// A State says whether a host is down.
+type State struct {
+	Down     bool
+	Failures int             // in a row
+	Since    instant.Instant // when the first of them began
+	Ended    instant.Instant // when the last outage ended; 0: there was none
+}
+
 // An Outage is the failures of a host since its last success, and the outage that comes of them. Its owner guards it with
-// a lock. The zero Outage is ready.
+// a lock, and only reads its State. The zero Outage is ready.
 //
 // While a host is down, every attempt to it is a probe: its success ends the outage. New requests
 // make their first attempt anyway. So a request that waits has to probe only if no attempt was made for a gap.
 type Outage struct {
-	failures int             // in a row
-	since    instant.Instant // when the first of them began
-	down     bool
-	last     instant.Instant // while down: when an attempt failed last, or a probe went
-	gap      time.Duration   // while down: from then to the next probe
-	ended    instant.Instant // when the last outage ended
+	State
+	last instant.Instant // while down: when an attempt failed last, or a probe went
+	gap  time.Duration   // while down: from then to the next probe
 }
 
 // Failed notes the failure of an attempt that began at a time, and reports whether an outage begins. wait is how long the
 // server asked to wait: a host that asks ten times in a row is down for so long.
 func (o *Outage) Failed(now, began instant.Instant, wait time.Duration) (begins bool) {
-	if o.failures++; o.failures == 1 {
-		o.since = began
+	if o.Failures++; o.Failures == 1 {
+		o.Since = began
 	}
 	o.last = max(o.last, now)
-	if begins = !o.down && o.failures >= Row && now.Sub(o.since)+wait >= leastTime; begins {
-		o.down, o.gap = true, leastTime
+	if begins = !o.Down && o.Failures >= Row && now.Sub(o.Since)+wait >= leastTime; begins {
+		o.Down, o.gap = true, leastTime
 	}
 	return begins
 }
 
 // Succeeded notes the success of an attempt, and reports whether it ends an outage.
 func (o *Outage) Succeeded(now instant.Instant) (ends bool) {
-	if ends = o.down; ends {
-		o.ended = now
+	if ends = o.Down; ends {
+		o.Ended = now
 	}
-	o.failures, o.down = 0, false
+	o.Failures, o.Down = 0, false
 	return ends
 }
-
-// Down reports whether the host is down.
-func (o *Outage) Down() bool { return o.down }
-
-// Since returns when the first failure in a row began, and how many there were.
-func (o *Outage) Since() (since instant.Instant, failures int) { return o.since, o.failures }
-
-// Ended returns when the last outage ended, or 0 if there was none.
-func (o *Outage) Ended() instant.Instant { return o.ended }
 
 // NextProbe returns when a request that waits may probe a host that is down. patience is how long the first of
 // them waits in all, and probers is how many members of a fleet share the probes, or 1.
@@ -88,8 +84,8 @@ func (o *Outage) Probe(now instant.Instant) {
 // Hear is told by a fleet that the host is down since a time, and when the next probe goes: a gap after an attempt or a probe at
 // the time last.
 func (o *Outage) Hear(since, last instant.Instant, gap time.Duration) {
-	if !o.down && o.failures == 0 {
-		o.since = since
+	if !o.Down && o.Failures == 0 {
+		o.Since = since
 	}
-	o.down, o.last, o.gap = true, last, gap
+	o.Down, o.last, o.gap = true, last, gap
 }

@@ -62,7 +62,7 @@ func TestDown(t *testing.T) {
 				}
 			}
 		}
-		assert.Equal(t, row.down, o.Down(), name)
+		assert.Equal(t, row.down, o.Down, name)
 		assert.Equal(t, row.down, begins == 1, "%s: begins once", name)
 	}
 }
@@ -70,24 +70,24 @@ func TestDown(t *testing.T) {
 // The first success ends an outage, once. The failures count anew.
 func TestSucceeded(t *testing.T) {
 	o := down(t, 0)
-	since, failures := o.Since()
+	since, failures := o.Since, o.Failures
 	assert.Equal(t, at(0), since)
 	assert.Equal(t, 10, failures)
 	o.Failed(at(3*sec), at(2*sec), 0)
-	since, failures = o.Since()
+	since, failures = o.Since, o.Failures
 	assert.Equal(t, at(0), since, "that of the first")
 	assert.Equal(t, 11, failures)
-	assert.Zero(t, o.Ended())
+	assert.Zero(t, o.Ended)
 	assert.True(t, o.Succeeded(at(5*sec)))
-	assert.False(t, o.Down())
-	assert.Equal(t, at(5*sec), o.Ended())
+	assert.False(t, o.Down)
+	assert.Equal(t, at(5*sec), o.Ended)
 	assert.False(t, o.Succeeded(at(6*sec)))
-	assert.Equal(t, at(5*sec), o.Ended(), "the host was not down")
+	assert.Equal(t, at(5*sec), o.Ended, "the host was not down")
 	o.Failed(at(9*sec), at(8*sec), 0)
-	since, failures = o.Since()
+	since, failures = o.Since, o.Failures
 	assert.Equal(t, at(8*sec), since)
 	assert.Equal(t, 1, failures)
-	assert.False(t, o.Down())
+	assert.False(t, o.Down)
 }
 
 // down returns an outage whose tenth failure is a second after a time.
@@ -98,7 +98,7 @@ func down(t *testing.T, since time.Duration) *Outage {
 		o.Failed(at(since), at(since), 0)
 	}
 	o.Failed(at(since+sec), at(since+sec), 0)
-	require.True(t, o.Down())
+	require.True(t, o.Down)
 	return &o
 }
 
@@ -152,13 +152,13 @@ func TestFleet(t *testing.T) {
 	o.Hear(at(-9*sec), at(2*sec), sec)
 	assert.Equal(t, at(11*sec+sec), o.NextProbe(time.Hour, 10), "ten times the gap")
 	assert.Equal(t, at(22*sec), o.NextProbe(time.Hour, 1000), "20 s at most")
-	since, failures := o.Since()
+	since, failures := o.Since, o.Failures
 	assert.Equal(t, []any{at(0), 10}, []any{since, failures}, "its own failures")
 
 	var idle Outage
 	idle.Hear(at(sec), at(2*sec), 0)
-	assert.True(t, idle.Down())
-	since, failures = idle.Since()
+	assert.True(t, idle.Down)
+	since, failures = idle.Since, idle.Failures
 	assert.Equal(t, []any{at(sec), 0}, []any{since, failures}, "that of the fleet")
 	assert.Equal(t, at(2*sec), idle.NextProbe(time.Hour, 10))
 	idle.Probe(at(2 * sec))
@@ -168,8 +168,8 @@ func TestFleet(t *testing.T) {
 	var some Outage
 	some.Failed(at(sec), at(0), 0)
 	some.Hear(at(sec), at(2*sec), sec)
-	assert.True(t, some.Down())
-	since, _ = some.Since()
+	assert.True(t, some.Down)
+	since = some.Since
 	assert.Equal(t, at(0), since, "its own failure")
 	some.Probe(at(5 * sec))
 	assert.Equal(t, at(7*sec), some.NextProbe(time.Hour, 1))
@@ -202,7 +202,7 @@ func TestNextProbeIsBounded(t *testing.T) {
 			}
 			members := 1 + rng.IntN(100)
 			patience := time.Duration(rng.Int64N(math.MaxInt64 >> rng.IntN(60)))
-			if next := o.NextProbe(patience, members); o.Down() {
+			if next := o.NextProbe(patience, members); o.Down {
 				require.GreaterOrEqual(t, next, o.last)
 				require.LessOrEqual(t, next.Sub(last), LongestGap*time.Duration(members))
 				require.LessOrEqual(t, o.gap, LongestGap)
