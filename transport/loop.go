@@ -327,7 +327,7 @@ func (x *retrier) facts(d *decision) facts {
 	if f.class == classify.Ambiguous && x.last.Err != nil && x.last.Kind != attempt.Cut && attempt.IsLate(x.Ctx, x.last.Err) {
 		f.silence = rule.Backoff.Delay(silentAfter, f.backoff)
 	}
-	f.down = x.Rule.FailsFast() && x.Down()
+	f.down = x.Rule.FailsFast && x.Down()
 	if f.elapsedMax = rule.MaxElapsedTime; f.elapsedMax > 0 {
 		f.elapsed = x.Registry.InstantOf(d.at).Sub(x.start)
 	}

@@ -89,7 +89,7 @@ func (q *inLine) NewWaiter() *queue.Waiter {
 }
 
 // Rejects reports whether requests fail while the host is down. An Update may have turned that on.
-func (q *inLine) Rejects(a *queue.Answer) bool { return a.Down && q.State.Resolved.Load().FailsFast() }
+func (q *inLine) Rejects(a *queue.Answer) bool { return a.Down && q.State.Resolved.Load().FailsFast }
 
 // Start notes that the attempt goes now.
 func (t *Turn) Start() { t.place.Goes() }
@@ -107,14 +107,16 @@ func (t *Turn) Done(r *Request, o *attempt.Outcome) (retryAfter time.Duration) {
 	retryAfter = r.RetryAfter(o)
 	result, told := attempt.ResultOf(r.Ctx, o.Resp, o.Err), o.Status() == http.StatusTooManyRequests
 	failed := o.Kind != attempt.Cut && !o.BodyBroke && (result == attempt.Failed || result == attempt.Lost)
-	m, left := r.State.Machines(), t.place.Leaves()
-	m.Line.Over(&t.place)
+	m, left, now := r.State.Machines(), t.place.Leaves(), o.DoneAt
+	if m.Line.Over(&t.place); now == 0 {
+		now = r.Registry.Now()
+	}
 	switch {
 	case failed || told:
-		m.Line.Failed(r.Registry.Now(), line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
+		m.Line.Failed(now, line.Failure{Began: cmp.Or(o.SentAt, o.DoneAt), Scope: r.LineScope(o.Status()), Wait: retryAfter,
 			Told: !failed, Late: result == attempt.Lost && r.Ctx.Err() == nil})
 		if m.Fleet != nil {
-			m.Fleet.Changed(r.Registry.Now(), m.Line.State())
+			m.Fleet.Changed(now, m.Line.State())
 		}
 		if r.Registry.Watched || r.Rule.Breaker {
 			m.News().Failed(news.Cause{Status: o.Status(), Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()})
@@ -158,7 +160,7 @@ func (r *Request) LineScope(status int) uint64 {
 // lineConfig returns the settings of the line. In a fleet each member has its part of the budget.
 func (r *Request) lineConfig() line.Config {
 	rule := r.State.Resolved.Load() // an Update may have changed it since
-	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast(), Probers: 1}
+	c := line.Config{Budget: rule.Settings.Budget, Breaker: rule.Breaker, FailFast: rule.FailsFast, Probers: 1}
 	c.Budget.Requests = r.State.Requests()
 	if f := r.State.Machines().Fleet; f != nil {
 		c = f.Divide(c)

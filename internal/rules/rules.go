@@ -58,6 +58,7 @@ type Resolved struct {
 	Limited     bool // any of them
 	Gated       bool // any of them, or shared waits, so that each attempt needs a permit
 	Breaker     bool // first attempts wait while the host is down
+	FailsFast   bool // requests fail meanwhile
 	Hedge       bool
 	Loops       bool // its requests may need the loop before their first attempt has ended
 	Peeks       bool // its classifier or RetryAfter may wait for the body of a response
@@ -236,11 +237,6 @@ func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.
 	return faults
 }
 
-// FailsFast reports whether requests fail while the host is down.
-func (r *Resolved) FailsFast() bool {
-	return r.Breaker && r.Policy.CircuitBreaker.FailFast == policy.On
-}
-
 // ForHost finds the rule of a host, and the keys in Config.Hosts whose rules are in it, the most specific first.
 // The rule has the rules of the host's paths.
 func (set *Ruleset) ForHost(k host.Key) (r *Resolved, keys []string) {
@@ -268,6 +264,7 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		Settings:    settingsOf(&rule),
 	}
 	r.Breaker = rule.CircuitBreaker.Enabled == policy.On
+	r.FailsFast = r.Breaker && rule.CircuitBreaker.FailFast == policy.On
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency
 	r.Gated = r.Limited || rule.ShareRetryAfter == policy.On
 	r.Loops = r.Hedge || r.Limited && rule.Cost != nil

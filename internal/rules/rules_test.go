@@ -678,6 +678,7 @@ func TestResolved(t *testing.T) {
 		"no limiter": {policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.Off, Max: 1}}, ""},
 		"no Max":     {policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On}}, ""},
 		"breaker":    {policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}, "Breaker"},
+		"fails fast": {policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}, "Breaker FailsFast"},
 		"no breaker": {policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.Off, FailFast: policy.On}}, ""},
 		"hedge":      {policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}, "Hedge Loops"},
 		"shared":     {policy.Rule{ShareRetryAfter: policy.On}, "Gated"},
