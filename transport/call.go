@@ -47,6 +47,7 @@ type retrier struct {
 	last     *try            // the attempt at hand, which owns its permit
 	room     try             // for it, if it is none of a race
 	next     admission       // of the next attempt, until that has it
+	queued   attempt.Queued  // before the next attempt, until that has it
 	planner  route.Planner   // of the routes to the host
 	start    instant.Instant // of the first attempt of the series; of no meaning if the rule does not need it
 	wait     time.Time       // until then a response has asked to wait, or one of a Transport below

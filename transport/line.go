@@ -95,7 +95,7 @@ func (x *retrier) awaitTurn(d *decision, status int) *exchange.Rejection {
 	if most := x.Rule.Policy.MaxElapsedTime; most > 0 && x.sent > 0 {
 		latest = min(latest, instant.After(x.start, most))
 	}
-	no := x.next.turn.Await(&x.Request, place, latest)
+	no := x.next.turn.Await(&x.Request, place, latest, &x.queued)
 	waited := x.Registry.Now().Sub(now)
 	for len(x.steps) > 0 && waited >= x.steps[0] {
 		waited -= x.steps[0]

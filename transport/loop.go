@@ -131,7 +131,7 @@ func (x *retrier) admit() *exchange.Rejection {
 		if x.t.logger != nil {
 			requestLog{x}.turn(latest)
 		}
-		if no := x.next.permit.Acquire(&x.Request, &x.next.turn.Queued, latest); no != nil {
+		if no := x.next.permit.Acquire(&x.Request, &x.queued, latest); no != nil {
 			return no
 		}
 	}

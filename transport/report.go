@@ -57,7 +57,7 @@ func (x *retrier) tellUndecided(told *context.Context, o *attempt.Outcome) {
 
 // holdInVain notes how long limits have held the request for an attempt that is not sent.
 func (x *retrier) holdInVain() {
-	x.held = heldBy(x.next.turn.Queued)
+	x.held = heldBy(x.queued)
 	x.waited += x.held.waited
 }
 

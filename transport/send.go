@@ -83,7 +83,7 @@ func (x *retrier) newAttempt(a *try, kind attempt.Kind) {
 	}
 	x.sent++
 	*a = try{body: x.body, offset: x.offset}
-	a.Number, a.Kind, a.Queued = x.sent, kind, x.next.turn.Queued
+	a.Number, a.Kind, a.Queued, x.queued = x.sent, kind, x.queued, attempt.Queued{}
 	if a.Queued != (attempt.Queued{}) {
 		x.waited += heldBy(a.Queued).waited
 	}

@@ -222,7 +222,7 @@ func TestNoRetries(t *testing.T) {
 		}
 		for range 2 {
 			r := s.Request(t, 0)
-			go new(exchange.Turn).Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour))
+			go new(waiting).await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour))
 			synctest.Wait()
 		}
 		time.Sleep(50*time.Second + 1)
@@ -302,8 +302,8 @@ func TestLogOfTheState(t *testing.T) {
 		bringDown(t, s)
 		assert.Empty(t, s.State)
 		time.Sleep(time.Minute)
-		go new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Second))
-		go new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Second))
+		go new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Second))
+		go new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Second))
 		synctest.Wait()
 		s.Ends(t, nil, 500, classify.Ambiguous)
 		require.Len(t, s.State, 1, "conditions that last")

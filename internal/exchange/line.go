@@ -22,10 +22,7 @@ const (
 )
 
 // A Turn is that of an attempt in the line of its host. The zero Turn is that of an attempt that has not asked the line.
-type Turn struct {
-	Queued attempt.Queued // before the attempt, here and at the limits
-	place  line.Place
-}
+type Turn struct{ place line.Place }
 
 // Try asks the line of the host for an attempt that does not wait: a retry or hedge, or with a circuit breaker
 // a first attempt.
@@ -35,10 +32,10 @@ func (t *Turn) Try(r *Request, place line.Place) bool {
 	return r.State.Machines().Line.Enter(r.Registry.Now(), &t.place, nil, &conf).Verb == queue.Go
 }
 
-// Await waits in the line of the host, until a time at the latest.
-func (t *Turn) Await(r *Request, place line.Place, latest instant.Instant) *Rejection {
+// Await waits in the line of the host, until a time at the latest. It adds the time to that for which the attempt has queued.
+func (t *Turn) Await(r *Request, place line.Place, latest instant.Instant, queued *attempt.Queued) *Rejection {
 	t.place = place
-	since, sum, known := r.Registry.Now(), &t.Queued.Line, r.State.Machines().Line.State()
+	since, sum, known := r.Registry.Now(), &queued.Line, r.State.Machines().Line.State()
 	at := LimitLine
 	if known.Down && r.Rule.Breaker {
 		at = LimitCircuit
@@ -47,23 +44,23 @@ func (t *Turn) Await(r *Request, place line.Place, latest instant.Instant) *Reje
 		return &Rejection{Why: WhyOverdue, Limit: at}
 	}
 	if known.Down || t.place.Failed < known.Ended {
-		sum = &t.Queued.Outage
+		sum = &queued.Outage
 	}
 	a, waited, no := r.Wait(&inLine{r, &t.place, since, latest}, nil, since, latest)
 	if waited {
 		*sum += r.Registry.Now().Sub(since)
 	}
-	starved := t.Queued.Line > LongWait
+	starved := queued.Line > LongWait
 	switch {
 	case no == nil:
 	case no.Err != nil: // the end of the context is the reason
 	case a.Down && r.Rule.Breaker:
 		no.Limit = LimitCircuit
 	default:
-		no.Limit, starved = LimitLine, t.Queued.Line > 0
+		no.Limit, starved = LimitLine, queued.Line > 0
 	}
 	if starved {
-		r.BeginHeld(news.NoRetries, r.State.Machines().News().Failure(), t.Queued.Line)
+		r.BeginHeld(news.NoRetries, r.State.Machines().News().Failure(), queued.Line)
 	}
 	return no
 }

@@ -19,12 +19,23 @@ import (
 	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/exchange/exchangetest"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 var answer, change = exchangetest.Answer, exchangetest.Change
+
+// A waiting is a turn that knows for how long it has waited.
+type waiting struct {
+	exchange.Turn
+	queued attempt.Queued
+}
+
+func (w *waiting) await(r *exchange.Request, place line.Place, latest instant.Instant) *exchange.Rejection {
+	return w.Await(r, place, latest, &w.queued)
+}
 
 var breaker = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On}}
 var fast = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}
@@ -176,9 +187,9 @@ func TestTurn(t *testing.T) {
 		_, ok = try()
 		assert.False(t, ok, "an attempt has used it")
 
-		await := func(d time.Duration) (*exchange.Turn, *exchange.Rejection, time.Duration) {
-			r, turn, begin := s.Request(t, 0), new(exchange.Turn), time.Now()
-			no := turn.Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
+		await := func(d time.Duration) (*waiting, *exchange.Rejection, time.Duration) {
+			r, turn, begin := s.Request(t, 0), new(waiting), time.Now()
+			no := turn.await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
 			turn.Start()
 			turn.Over(r)
 			return turn, no, time.Since(begin).Round(time.Millisecond)
@@ -191,20 +202,20 @@ func TestTurn(t *testing.T) {
 		assert.Equal(t, []any{exchange.WhyOverdue, exchange.LimitLine, 5 * time.Second}, []any{no.Why, no.Limit, took})
 		assert.Equal(t, []string{change(news.NoRetries, false, 0, false)}, s.Told)
 		assert.Equal(t, since, s.Last.Since)
-		turn, no, took = await(time.Minute)
+		w, no, took := await(time.Minute)
 		assert.Nil(t, no)
 		assert.Equal(t, 5*time.Second, took, "time has earned one")
-		assert.Equal(t, attempt.Queued{Line: took}, turn.Queued)
+		assert.Equal(t, attempt.Queued{Line: took}, w.queued)
 
 		time.Sleep(10 * time.Second)
-		turn = new(exchange.Turn)
-		assert.Nil(t, turn.Await(s.Request(t, 0), line.Place{Sent: 1}, s.Registry.Now().Add(time.Second)))
-		turn.Over(s.Request(t, 0))
+		w = new(waiting)
+		assert.Nil(t, w.await(s.Request(t, 0), line.Place{Sent: 1}, s.Registry.Now().Add(time.Second)))
+		w.Over(s.Request(t, 0))
 		_, ok = try()
 		assert.True(t, ok, "what it waited for is given back, too")
 
 		r := s.Request(t, time.Second)
-		no = new(exchange.Turn).Await(r, line.Place{Sent: 1}, s.Registry.Now().Add(time.Minute))
+		no = new(waiting).await(r, line.Place{Sent: 1}, s.Registry.Now().Add(time.Minute))
 		assert.ErrorIs(t, no.Err, context.DeadlineExceeded)
 		assert.Empty(t, no.Limit)
 		assert.Zero(t, r.State.Machines().Line.State().Waiting, "all have left")
@@ -246,7 +257,7 @@ func TestShortTurnIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, fast.Or(policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}}))
 		await := func(d time.Duration) *exchange.Rejection {
-			return new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
+			return new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
 		}
 		for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
 		}
@@ -284,15 +295,15 @@ func TestTurnInAnOutage(t *testing.T) {
 				require.True(t, new(exchange.Turn).Try(r, line.Place{Sent: 1}), "a probe, after which the next goes in a second")
 				row.place.Failed = s.Registry.Now()
 				assert.Equal(t, row.limit == "", new(exchange.Turn).Try(r, row.place), "at once")
-				turn, start := new(exchange.Turn), time.Now()
-				if no := new(exchange.Turn).Await(r, row.place, s.Registry.Now()); assert.NotNil(t, no) {
+				turn, start := new(waiting), time.Now()
+				if no := new(waiting).await(r, row.place, s.Registry.Now()); assert.NotNil(t, no) {
 					limit := exchange.LimitLine
 					if row.rule.CircuitBreaker.Enabled == policy.On {
 						limit = exchange.LimitCircuit
 					}
 					assert.Equal(t, []any{exchange.WhyOverdue, limit}, []any{no.Why, no.Limit}, "without time")
 				}
-				no := turn.Await(r, row.place, s.Registry.Now().Add(500*time.Millisecond))
+				no := turn.await(r, row.place, s.Registry.Now().Add(500*time.Millisecond))
 				if row.limit == "" {
 					assert.Nil(t, no)
 					return
@@ -301,7 +312,7 @@ func TestTurnInAnOutage(t *testing.T) {
 				assert.Equal(t, []any{row.why, row.limit}, []any{no.Why, no.Limit})
 				if row.why != exchange.WhyFull {
 					assert.Equal(t, 500*time.Millisecond, time.Since(start).Round(time.Millisecond))
-					assert.Equal(t, attempt.Queued{Outage: time.Since(start)}, turn.Queued)
+					assert.Equal(t, attempt.Queued{Outage: time.Since(start)}, turn.queued)
 				}
 				assert.NotContains(t, s.Told, change(news.NoRetries, false, 500, false))
 			})
@@ -315,7 +326,7 @@ func TestTimeOfAProbe(t *testing.T) {
 		s := exchangetest.New(t, policy.Rule{})
 		bringDown(t, s)
 		start := time.Now()
-		assert.Nil(t, new(exchange.Turn).Await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(2*time.Second)))
+		assert.Nil(t, new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(2*time.Second)))
 		assert.Equal(t, 300*time.Millisecond, time.Since(start), "half a second after the last attempt")
 	})
 }
@@ -335,12 +346,12 @@ func TestReturn(t *testing.T) {
 					s := exchangetest.New(t, policy.Rule{})
 					bringDown(t, s)
 					place := line.Place{Sent: 2, Failed: s.Registry.Now()}
-					var turns [3]exchange.Turn
+					var turns [3]waiting
 					var went atomic.Int32
 					for i := range turns {
 						r := s.Request(t, 0)
 						go func() {
-							if turns[i].Await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
+							if turns[i].await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
 								went.Add(1)
 							}
 						}()
@@ -351,7 +362,7 @@ func TestReturn(t *testing.T) {
 					synctest.Wait()
 					rest := turns[:]
 					if passes { // behind the first, for whose successor the pace leaves some time
-						over(&turns[0], s.Request(t, 0))
+						over(&turns[0].Turn, s.Request(t, 0))
 						passing := new(exchange.Turn)
 						require.True(t, passing.Try(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}))
 						time.Sleep(10 * time.Minute)
@@ -364,17 +375,17 @@ func TestReturn(t *testing.T) {
 						time.Sleep(10 * time.Minute)
 						synctest.Wait()
 						assert.EqualValues(t, len(turns)-len(rest)+i+1, went.Load(), "the window is 1")
-						over(&rest[i], s.Request(t, 0))
+						over(&rest[i].Turn, s.Request(t, 0))
 					}
 					for _, turn := range turns {
-						assert.True(t, turn.Queued.Outage > 0 && turn.Queued.Line == 0, turn.Queued)
+						assert.True(t, turn.queued.Outage > 0 && turn.queued.Line == 0, turn.queued)
 					}
 					for i, waits := range []bool{false, true} {
-						late := new(exchange.Turn)
-						assert.Nil(t, late.Await(s.Request(t, 0), place, s.Registry.Now().Add(time.Minute)))
+						late := new(waiting)
+						assert.Nil(t, late.await(s.Request(t, 0), place, s.Registry.Now().Add(time.Minute)))
 						late.Over(s.Request(t, 0))
-						assert.Equal(t, attempt.Queued{Outage: late.Queued.Outage}, late.Queued)
-						assert.Equal(t, waits, late.Queued.Outage > 0, "number %d", i)
+						assert.Equal(t, attempt.Queued{Outage: late.queued.Outage}, late.queued)
+						assert.Equal(t, waits, late.queued.Outage > 0, "number %d", i)
 					}
 				})
 			})
@@ -460,7 +471,7 @@ func TestLateAttempts(t *testing.T) {
 				for range 3 {
 					r := s.Request(t, 0)
 					go func() {
-						if new(exchange.Turn).Await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
+						if new(waiting).await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
 							went.Add(1)
 						}
 					}()
