@@ -44,20 +44,17 @@ func TestPhrases(t *testing.T) {
 				err = tt.provoke(t)
 			}
 			require.Error(t, err)
-			var found *phrase
-			for i := range phrases {
-				if phrases[i].text == tt.phrase {
-					found = &phrases[i]
-				}
-			}
-			require.NotNil(t, found, "not in the table")
-			assert.ErrorContains(t, err, found.text)
-
-			kind, v := judge(err)
-			assert.Equal(t, found.kind, kind, "%T %v", err, err)
-			assert.Equal(t, found.is, v, "%T %v", err, err)
+			require.ErrorContains(t, err, tt.phrase)
+			kind, is := byPhrase(tt.phrase)
+			require.NotEmpty(t, kind, "not in the table")
+			assertJudged(t, err, kind, is)
 		})
-		provoked[tt.phrase] = true
+		for _, p := range phrases {
+			if strings.HasPrefix(strings.TrimPrefix(tt.phrase, "net/"), p.text) {
+				provoked[p.text] = true
+				break
+			}
+		}
 	}
 	for _, p := range phrases {
 		assert.True(t, provoked[p.text], "nothing provokes %q", p.text)
@@ -266,7 +263,7 @@ var phraseTests = []struct {
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", byHTTP2(func(h2 *http2Server) {
-		h2.goAway(0, http11Required)
+		h2.goAway(0, 13)
 		discard(h2.conn)
 	})},
 	{"http2: Transport received GOAWAY from server ErrCode:", byHTTP2(func(h2 *http2Server) {
@@ -314,8 +311,7 @@ func TestPhrasesAreNotSoughtInWrappers(t *testing.T) {
 	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), ErrorCanceled, Ambiguous)
 }
 
-// TestHTTP2Streams: what a reset of one stream proves, by type and, where
-// net/http leaves only text, by text.
+// TestHTTP2Streams: what a reset of one stream proves.
 func TestHTTP2Streams(t *testing.T) {
 	reset := func(code byte) func(*http2Server) {
 		return func(h2 *http2Server) {
@@ -346,9 +342,6 @@ func TestHTTP2Streams(t *testing.T) {
 			})
 			err := send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 			require.ErrorContains(t, err, name)
-			stream, ok := errors.AsType[streamError](err)
-			require.True(t, ok, "%T", err)
-			assert.EqualValues(t, tt.code, stream.Code)
 			assertJudged(t, err, kind, tt.want)
 		})
 		t.Run(name+" after the body", func(t *testing.T) {
@@ -356,7 +349,7 @@ func TestHTTP2Streams(t *testing.T) {
 			require.ErrorContains(t, err, name)
 			assertJudged(t, err, kind, tt.want)
 		})
-		t.Run(name+" without the As method", func(t *testing.T) {
+		t.Run(name+" of golang.org/x/net", func(t *testing.T) {
 			assertJudged(t, errors.New("stream error: stream ID 5; "+name+"; received from peer"), kind, tt.want)
 		})
 	}
