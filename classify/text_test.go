@@ -65,26 +65,20 @@ var phraseTests = []struct {
 	phrase  string
 	provoke func(*testing.T) error
 }{
-	{"http: nil Request.URL", func(*testing.T) error { return send(&http.Transport{}, &http.Request{}) }},
-	{"http: nil Request.Header", func(t *testing.T) error {
-		return send(&http.Transport{}, &http.Request{URL: request(t, "GET", "http://127.0.0.1/", nil).URL})
-	}},
-	{"net/http: invalid header ", func(t *testing.T) error { return send(&http.Transport{}, badHeader(t)) }},
-	{"net/http: invalid trailer ", func(t *testing.T) error { return send(&http.Transport{}, badTrailer(t)) }},
-	{"net/http: invalid method ", func(t *testing.T) error { return send(&http.Transport{}, badMethod(t)) }},
-	{"unsupported protocol scheme ", func(t *testing.T) error {
-		return send(&http.Transport{}, request(t, "GET", "gopher://127.0.0.1/", nil))
-	}},
-	{"http: no Host in request URL", func(t *testing.T) error {
-		return send(&http.Transport{}, request(t, "GET", "http:///path", nil))
-	}},
+	{"http: nil Request.URL", wrong(overTransport, func(r *http.Request) { r.URL = nil })},
+	{"http: nil Request.Header", wrong(overTransport, func(r *http.Request) { r.Header = nil })},
+	{"net/http: invalid header ", wrong(overTransport, badHeader)},
+	{"net/http: invalid trailer ", wrong(overTransport, badTrailer)},
+	{"net/http: invalid method ", wrong(overTransport, badMethod)},
+	{"unsupported protocol scheme ", wrong(overTransport, func(r *http.Request) { r.URL.Scheme = "gopher" })},
+	{"http: no Host in request URL", wrong(overTransport, func(r *http.Request) { r.URL.Host = "" })},
 	{"refusing to use HTTP_PROXY value in CGI environment; ", func(t *testing.T) error {
 		_, err := (&httpproxy.Config{HTTPProxy: "http://p.test", CGI: true}).ProxyFunc()(request(t, "GET", "http://h.test/", nil).URL)
 		return err
 	}},
-	{"http: invalid header ", func(t *testing.T) error { return send(clientConn(t), badHeader(t)) }},
-	{"http: invalid trailer ", func(t *testing.T) error { return send(clientConn(t), badTrailer(t)) }},
-	{"http: invalid method ", func(t *testing.T) error { return send(clientConn(t), badMethod(t)) }},
+	{"http: invalid header ", wrong(clientConn, badHeader)},
+	{"http: invalid trailer ", wrong(clientConn, badTrailer)},
+	{"http: invalid method ", wrong(clientConn, badMethod)},
 
 	{"http: Request.Write on Request with no Host or URL set", func(*testing.T) error {
 		return (&http.Request{}).Write(io.Discard)
@@ -450,23 +444,20 @@ func request(t *testing.T, method, target string, body io.Reader) *http.Request 
 // unknownLength is a body for which net/http makes neither length nor GetBody.
 func unknownLength(s string) io.Reader { return io.NopCloser(strings.NewReader(s)) }
 
-func badHeader(t *testing.T) *http.Request {
-	r := request(t, "GET", "http://127.0.0.1/", nil)
-	r.Header["X"] = []string{"a\nb"}
-	return r
+// wrong sends a request that was changed in the wrong way.
+func wrong(over func(*testing.T) http.RoundTripper, change func(*http.Request)) func(*testing.T) error {
+	return func(t *testing.T) error {
+		r := request(t, "GET", "http://127.0.0.1/", nil)
+		change(r)
+		return send(over(t), r)
+	}
 }
 
-func badTrailer(t *testing.T) *http.Request {
-	r := request(t, "GET", "http://127.0.0.1/", nil)
-	r.Trailer = http.Header{"X": {"a\nb"}}
-	return r
-}
+func overTransport(*testing.T) http.RoundTripper { return &http.Transport{} }
 
-func badMethod(t *testing.T) *http.Request {
-	r := request(t, "GET", "http://127.0.0.1/", nil)
-	r.Method = "TWO WORDS"
-	return r
-}
+func badHeader(r *http.Request)  { r.Header["X"] = []string{"a\nb"} }
+func badTrailer(r *http.Request) { r.Trailer = http.Header{"X": {"a\nb"}} }
+func badMethod(r *http.Request)  { r.Method = "TWO WORDS" }
 
 // cancelWith uses the old way to cancel, which net/http still reports in its own
 // words.
@@ -571,7 +562,7 @@ func byHTTP2(serve func(*http2Server)) func(*testing.T) error {
 	return func(t *testing.T) error { return http2Error(t, "GET", nil, serve) }
 }
 
-func clientConn(t *testing.T) *http.ClientConn {
+func clientConn(t *testing.T) http.RoundTripper {
 	target := strings.TrimPrefix(listen(t, discard), "http://")
 	cc, err := transport(t).NewClientConn(t.Context(), "http", target)
 	require.NoError(t, err)

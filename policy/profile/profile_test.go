@@ -6,18 +6,13 @@ import (
 	"compress/zlib"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,14 +265,6 @@ func (p provider) scopes(t *testing.T) {
 				require.NoError(t, <-done)
 			})
 		}
-	}
-}
-
-// By itself a profile shares waits only if the provider's documentation says that they are shared.
-func TestProfilesThatShareWaits(t *testing.T) {
-	for name, rule := range ofProviders() {
-		shares := slices.Contains([]string{"github", "slack", "discord"}, name)
-		assert.Equal(t, shares, rule.ShareRetryAfter == policy.On, name)
 	}
 }
 
@@ -563,11 +550,23 @@ func TestDocumentIsComplete(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, row[1])
 	}
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(ofProviders())), rows)
-	for name, doc := range comments(t) {
-		assert.NotEmpty(t, links(doc), name)
-		assert.Regexp(t, `read on \d{4}-\d\d-\d\d`, doc, "%s: when were the sources read?", name)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(providers)), rows)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	commented := 0
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, f := range regexp.MustCompile(`((?m:^//.*\n)+)func ([A-Z]\w*)\(\) policy\.Rule `).FindAllStringSubmatch(string(code), -1) {
+			if f[2] == "API" || f[2] == "Service" {
+				continue // for kinds of services
+			}
+			commented++
+			assert.Contains(t, f[1], "https://", f[2])
+			assert.Regexp(t, `read on \d{4}-\d\d-\d\d`, f[1], "%s: when were the sources read?", f[2])
+		}
 	}
+	assert.Equal(t, commented, len(providers), "each profile has a test")
 }
 
 // The rules in docs/profiles.md can be loaded.
@@ -581,46 +580,4 @@ func TestDocumentedRulesLoad(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 4, hosts["api.github.com"].MaxAttempts)
 	assert.NotNil(t, hosts["api.github.com"].ThrottleKey, "the profile's")
-}
-
-func links(text string) []string {
-	all := regexp.MustCompile(`https://[^\s<>()]+`).FindAllString(text, -1)
-	for i, link := range all {
-		all[i] = strings.TrimRight(link, ".,")
-	}
-	return all
-}
-
-// comments returns the comments of the functions that return a profile, by the name of
-// the profile.
-func comments(t *testing.T) map[string]string {
-	t.Helper()
-	docs := map[string]string{}
-	names := map[string]string{} // by function
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.IsExported() {
-				docs[fn.Name.Name] = fn.Doc.Text()
-			}
-		}
-	}
-	delete(docs, "API")
-	delete(docs, "Service")
-	for name, p := range providers {
-		function := runtime.FuncForPC(reflect.ValueOf(p.rule).Pointer()).Name()
-		names[function[strings.LastIndexByte(function, '.')+1:]] = name
-	}
-	byName := map[string]string{}
-	for fn, doc := range docs {
-		require.NotEmpty(t, names[fn], "%s has no test", fn)
-		byName[names[fn]] = doc
-	}
-	return byName
 }
