@@ -49,9 +49,10 @@ func Wait(resp *http.Response) (wait time.Duration, ok bool) {
 			return wait, true
 		}
 	}
-	// GitHub sends a 403, too.
+	// GitHub sends a 403, too. Most servers do not mean a quota by that, so that a classifier has to know
+	// those that do.
 	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden) {
-		return rateLimitReset(resp.Header)
+		return untilFull(readQuotas(resp.Header, false))
 	}
 	return 0, false
 }

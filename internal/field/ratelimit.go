@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -88,21 +89,7 @@ func Tightest(h http.Header) (tightest Quota, ok bool) {
 	return tightest, len(all) > 0
 }
 
-// rateLimitReset reads the fields of [Quotas], but for those with units. The wait is the time until every used-up quota is full
-// again. ok is false if no quota is used up.
-//
-// Depending on the server, RateLimit-Reset and X-RateLimit-Reset are a number
-// of seconds, a Unix time or a date. It tells them apart as [RetryAfter]
-// does, but a number of seconds counts as a day at most. X-Rate-Limit-Reset counts
-// only if it is a Unix time or a date, because servers disagree about any other
-// number there.
-//
-// Most servers do not mean a quota by 403, so that a classifier has to know those that do.
-func rateLimitReset(h http.Header) (wait time.Duration, ok bool) {
-	return untilFull(readQuotas(h, false))
-}
-
-// untilFull returns the time until every used-up quota is full again.
+// untilFull returns the time until every used-up quota is full again. ok is false if no quota is used up.
 func untilFull(all []Quota) (wait time.Duration, ok bool) {
 	for _, q := range all {
 		if q.Remaining == 0 {
@@ -119,7 +106,8 @@ const longestUnit = 64
 // longestReset bounds a reset that is no date, because a wrong number may be any number.
 const longestReset = 24 * time.Hour
 
-// reset reads a date, a Unix time, or a time from now.
+// reset reads a date, a Unix time, or a time from now. It tells them apart as [RetryAfter] does, but a
+// time from now counts as a day at most.
 func reset(s string, ref time.Time) (time.Duration, bool) {
 	if wait, ok := instant(s, ref); ok {
 		return wait, true
@@ -236,12 +224,12 @@ func (f *unitFields) read(h http.Header) (q Quota, ok bool) {
 
 // plainLimit reads a limit such as "100", or "100, 100;w=60" of the older
 // drafts.
-func plainLimit(field []string) (limit int64) {
-	if len(field) == 1 && len(field[0]) <= 15 && digits(field[0]) { // nearly every limit is a plain number
-		limit, _, _ = number(field[0])
-	} else if list, ok := parseList(field); ok && len(list) > 0 {
-		item, _ := list[0].(httpsfv.Item)
-		limit, _ = natural(item.Value)
+func plainLimit(field []string) int64 {
+	if len(field) == 0 {
+		return 0
 	}
+	first, _, _ := strings.Cut(trim(field[0]), ",")
+	first, _, _ = strings.Cut(first, ";")
+	limit, _, _ := number(first)
 	return limit
 }

@@ -143,7 +143,7 @@ func number(s string) (whole, billionths int64, ok bool) {
 	return whole, billionths, true
 }
 
-func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func digits(s string) bool { return s != "" && strings.TrimLeft(s, "0123456789") == "" }
 
 // trim removes the white space around a field's value (RFC 9110 §5.6.3). For a
 // value longer than fieldLimit it returns an empty string, which is not valid
