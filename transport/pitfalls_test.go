@@ -74,7 +74,7 @@ var pitfalls = []struct {
 	{25, "permanent errors retried", "transport.TestTLSFaultsAreFinal transport.TestNamesAndRoutes transport.TestPermanentFailures classify.TestErrors"},
 	{26, "2^n overflows for large n", "formula.TestFormulasMeetTheirPromises formula.TestArithmeticKeepsToItsBounds formula.FuzzFormulas"},
 	{27, "rand panics on a zero bound", "formula.TestFormulasMeetTheirPromises formula.FuzzFormulas"},
-	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "formula.TestJitterIsAliveAtTheCap formula.TestTheWholeSpreadIsPossibleAtTheCap"},
+	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "formula.TestTheWholeSpreadIsPossibleAtTheCap"},
 	{29, "no jitter, or no delay, by default", "transport.TestDefaultWaits"},
 	{32, "the body closed before the classifier could read it", "transport.TestBodyClassifierAndTheCaller peek.TestPeekKeepsTheBody"},
 	{33, "a typed nil body panics", "transport.TestContractBadRequests"},
