@@ -23,11 +23,9 @@ type waitTest struct {
 
 func run(t *testing.T, f classify.RetryAfterFunc, tests []waitTest) {
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			wait, ok := f(tt.o)
-			assert.Equal(t, tt.ok, ok)
-			assert.Equal(t, tt.want, wait)
-		})
+		wait, ok := f(tt.o)
+		assert.Equal(t, tt.ok, ok, tt.name)
+		assert.Equal(t, tt.want, wait, tt.name)
 	}
 }
 
