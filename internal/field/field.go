@@ -89,13 +89,13 @@ func Zero(h http.Header, key string) bool {
 	})
 }
 
-// inLimit reports whether the lines of a field, joined, are short enough to be
+// within reports whether the lines of a field, joined, are short enough to be
 // read.
-func inLimit(lines []string) bool {
+func within(limit int, lines []string) bool {
 	size := 0
 	for _, line := range lines {
 		size += len(line) + len(", ")
-		if size > fieldLimit {
+		if size > limit {
 			return false
 		}
 	}
@@ -105,7 +105,7 @@ func inLimit(lines []string) bool {
 // Longest returns the longest wait that parse finds among the values of a
 // field without white space around them, and 0 if all are negative. If the values are longer than 4 KiB, ok is false.
 func Longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
-	if !inLimit(values) {
+	if !within(fieldLimit, values) {
 		return 0, false
 	}
 	for _, v := range values {

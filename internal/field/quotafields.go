@@ -152,34 +152,18 @@ const (
 	// fieldLimit is how many bytes of a field are read, all its lines together.
 	// An honest server needs a hundredth of that.
 	fieldLimit = 4 << 10
-	// memberLimit and paramLimit bound the members of a field and the
-	// parameters of all its members. The parser allocates for each of them, so
-	// both are checked before it runs.
-	memberLimit = 64
-	paramLimit  = 4 * memberLimit
+	// structuredLimit is the same for a structured field. The parser allocates for each member and
+	// each parameter.
+	structuredLimit = 1 << 10
 )
 
 // parseList reads a list (RFC 9651 §4.2.1). The lines of a field are one list.
 func parseList(lines []string) (httpsfv.List, bool) {
-	if !parseable(lines) {
+	if !within(structuredLimit, lines) {
 		return nil, false
 	}
 	list, err := httpsfv.UnmarshalList(lines)
 	return list, err == nil
-}
-
-// parseable reports whether the lines of a field are within the limits. It counts the commas and semicolons in
-// strings as well, because no honest field comes near the limits.
-func parseable(lines []string) bool {
-	if !inLimit(lines) {
-		return false
-	}
-	members, params := len(lines), 0
-	for _, line := range lines {
-		members += strings.Count(line, ",")
-		params += strings.Count(line, ";")
-	}
-	return members <= memberLimit && params <= paramLimit
 }
 
 // named returns a member of a list that has the name of a quota: a string or a token.

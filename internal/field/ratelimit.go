@@ -189,7 +189,7 @@ func (q *Quota) describe(policies httpsfv.List, name string) {
 // seventhDraft reads RateLimit in the form of the seventh draft, "limit=100,
 // remaining=50, reset=5". Several servers still send it.
 func seventhDraft(field []string) []Quota {
-	if !parseable(field) {
+	if !within(structuredLimit, field) {
 		return nil
 	}
 	dict, err := httpsfv.UnmarshalDictionary(field)
