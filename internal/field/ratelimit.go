@@ -78,17 +78,6 @@ func Quotas(h http.Header) []Quota {
 	return all
 }
 
-// Tightest returns the tightest of the [Quotas]. ok is false if there is none.
-func Tightest(h http.Header) (tightest Quota, ok bool) {
-	all := Quotas(h)
-	for i, q := range all {
-		if i == 0 || q.tighter(tightest) {
-			tightest = q
-		}
-	}
-	return tightest, len(all) > 0
-}
-
 // untilFull returns the time until every used-up quota is full again. ok is false if no quota is used up.
 func untilFull(all []Quota) (wait time.Duration, ok bool) {
 	for _, q := range all {
