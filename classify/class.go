@@ -142,16 +142,13 @@ func OnError(c Class, types ...ErrorType) Func {
 func OnBody(c Class, text string, codes ...int) Func {
 	want, codes := []byte(text), slices.Clone(codes)
 	return func(o Outcome) Class {
-		if text != "" && looksAt(o, codes) && bytes.Contains(o.Peek(peek.Limit), want) {
+		looks := o.failed()
+		if len(codes) > 0 {
+			looks = o.Response != nil && slices.Contains(codes, o.Response.StatusCode)
+		}
+		if text != "" && looks && bytes.Contains(o.Peek(peek.Limit), want) {
 			return c
 		}
 		return Unknown
 	}
-}
-
-func looksAt(o Outcome, codes []int) bool {
-	if len(codes) == 0 {
-		return o.failed()
-	}
-	return o.Response != nil && slices.Contains(codes, o.Response.StatusCode)
 }

@@ -58,10 +58,21 @@ func Default(o Outcome) Class {
 
 // byFailure is [Default] for responses of status 400 to 599.
 func byFailure(o Outcome, code int) Class {
-	if code < http.StatusInternalServerError {
-		return by4xx(o, code)
-	}
 	switch code {
+	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
+		if _, ok := field.RetryAfter(o.Response); ok {
+			return Refused
+		}
+	case http.StatusExpectationFailed: // RFC 9110 §10.1.1: to be repeated without the expectation
+		if o.Request != nil && field.Says(o.Request.Header, "Expect", "100-continue") { // the only expectation that there is
+			return Refused
+		}
+	case http.StatusMisdirectedRequest, // RFC 9110 §15.5.20: any method, over another connection
+		http.StatusTooEarly: // RFC 8470 §5.2: not processed, to be sent after the handshake
+		return Refused
+	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
+		http.StatusTooManyRequests: // RFC 6585 §4 does not promise that the server did nothing
+		return Ambiguous
 	case http.StatusNotImplemented, // the server does not know the method
 		http.StatusHTTPVersionNotSupported,
 		http.StatusInsufficientStorage,           // RFC 4918 §11.5: not before a user asks again
@@ -73,41 +84,15 @@ func byFailure(o Outcome, code int) Class {
 			return Final
 		}
 	}
+	if code < http.StatusInternalServerError {
+		return Final
+	}
 	return Ambiguous
 }
 
 // onlyIfCached reports whether a request asks caches alone.
 func onlyIfCached(h http.Header) bool {
-	for _, v := range h["Cache-Control"] {
-		for directive := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(strings.TrimSpace(directive), "only-if-cached") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// by4xx is a function of its own, so that the compiler puts byFailure into Default, which
-// every request passes through.
-func by4xx(o Outcome, code int) Class {
-	switch code {
-	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
-		if _, ok := field.RetryAfter(o.Response); ok {
-			return Refused
-		}
-	case http.StatusExpectationFailed: // RFC 9110 §10.1.1: to be repeated without the expectation
-		if o.Request != nil && field.Says(o.Request.Header, "Expect", "100-continue") { // the only expectation that there is
-			return Refused
-		}
-	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
-		http.StatusTooManyRequests: // RFC 6585 §4 does not promise that the server did nothing
-		return Ambiguous
-	case http.StatusMisdirectedRequest, // RFC 9110 §15.5.20: any method, over another connection
-		http.StatusTooEarly: // RFC 8470 §5.2: not processed, to be sent after the handshake
-		return Refused
-	}
-	return Final
+	return strings.Contains(strings.ToLower(strings.Join(h["Cache-Control"], ",")), "only-if-cached")
 }
 
 // Refusals is an opt-in classifier for APIs that mostly take POST. It returns

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -105,20 +104,6 @@ func sort(err error) (ErrorType, Class) {
 		}
 		return ErrorDNS, Final
 	}
-	if stream, ok := errors.AsType[streamError](err); ok {
-		if stream.Cause != nil { // why this side ended the stream
-			if k, v := byText(stream.Cause); k != "" {
-				return k, v
-			}
-		}
-		switch stream.Code {
-		case refusedStream:
-			return ErrorReset, Refused
-		case http11Required:
-			return ErrorProtocol, Final
-		}
-		return ErrorReset, Ambiguous
-	}
 	if k, v := byText(err); k != "" {
 		return k, v
 	}
@@ -131,7 +116,8 @@ func sort(err error) (ErrorType, Class) {
 		return ErrorReset, Ambiguous
 	case isRefusal(err):
 		return ErrorDial, Refused // TCP gives this to a SYN only
-	case isMalformed(err):
+	}
+	if _, malformed := errors.AsType[textproto.ProtocolError](err); malformed { // a header field of the response
 		return ErrorProtocol, Ambiguous
 	}
 	return ErrorOther, Final
@@ -198,9 +184,6 @@ func byDial(err error) Class {
 // isTimeout asks every error in the chain. The Timeout method of an outer
 // error, such as url.Error, does not always ask the errors inside.
 func isTimeout(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
 	return trait.Wraps(err, func(e error) bool {
 		t, ok := e.(interface{ Timeout() bool })
 		return ok && t.Timeout()
@@ -211,31 +194,3 @@ func isReset(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, net.ErrClosed) || isResetErrno(err)
 }
-
-// isMalformed reports whether the response had a malformed header field.
-func isMalformed(err error) bool {
-	_, ok := errors.AsType[textproto.ProtocolError](err)
-	return ok
-}
-
-// A streamError is the HTTP/2 stream error of net/http, which does not export
-// its own type. errors.As fills any struct that has these fields (net/http's
-// h2_error.go, http2StreamError.As).
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string {
-	return fmt.Sprintf("stream %d: error code %d", e.StreamID, e.Code)
-}
-
-const (
-	// refusedStream is REFUSED_STREAM. The stream ended before any processing (RFC
-	// 9113 §8.7). No other code proves that.
-	refusedStream = 0x7
-	// http11Required is HTTP_1_1_REQUIRED. Over HTTP/2 the server will say the same
-	// again (RFC 9113 §7).
-	http11Required = 0xd
-)

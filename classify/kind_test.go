@@ -129,51 +129,45 @@ func TestRealErrors(t *testing.T) {
 		kind    ErrorType
 		want    Class
 	}{
-		{"connection refused", func(t *testing.T) error {
-			return send(transport(t), request(t, "GET", closedPort(t), nil))
-		}, ErrorDial, Refused},
+		{"connection refused", func(t *testing.T) error { return get(t, transport(t), closedPort(t)) }, ErrorDial, Refused},
 		{"a proxy's connection refused", func(t *testing.T) error {
 			tr := transport(t)
 			tr.Proxy = http.ProxyURL(request(t, "GET", closedPort(t), nil).URL)
-			return send(tr, request(t, "GET", "http://host.invalid/", nil))
+			return get(t, tr, "http://host.invalid/")
 		}, ErrorDial, Refused},
-		{"a port that no address has", func(t *testing.T) error {
-			return send(transport(t), request(t, "GET", "http://127.0.0.1:99999/", nil))
-		}, ErrorDial, Final},
+		{"a port that no address has", func(t *testing.T) error { return get(t, transport(t), "http://127.0.0.1:99999/") }, ErrorDial, Final},
 		{"a dial timeout", func(t *testing.T) error {
 			tr := transport(t)
 			tr.DialContext = (&net.Dialer{Timeout: time.Nanosecond}).DialContext
-			return send(tr, request(t, "GET", "http://127.0.0.1:1/", nil))
+			return get(t, tr, "http://127.0.0.1:1/")
 		}, ErrorDial, Refused},
 
-		{"an untrusted certificate", func(t *testing.T) error {
-			return send(transport(t), request(t, "GET", tlsServer(t).URL, nil))
-		}, ErrorTLS, Final},
+		{"an untrusted certificate", func(t *testing.T) error { return get(t, transport(t), tlsServer(t).URL) }, ErrorTLS, Final},
 		{"an untrusted certificate of a proxy", func(t *testing.T) error {
 			tr := transport(t)
 			tr.Proxy = http.ProxyURL(request(t, "GET", tlsServer(t).URL, nil).URL)
-			return send(tr, request(t, "GET", "http://host.invalid/", nil))
+			return get(t, tr, "http://host.invalid/")
 		}, ErrorTLS, Final},
 		{"another host's certificate", func(t *testing.T) error {
 			s := tlsServer(t)
 			tr := s.Client().Transport.(*http.Transport)
 			tr.TLSClientConfig.ServerName = "other.invalid"
-			return send(tr, request(t, "GET", s.URL, nil))
+			return get(t, tr, s.URL)
 		}, ErrorTLS, Final},
 		{"a protocol version alert", func(t *testing.T) error {
 			s := tlsServer(t)
 			tr := s.Client().Transport.(*http.Transport)
 			tr.TLSClientConfig.MaxVersion = tls.VersionTLS12
-			return send(tr, request(t, "GET", s.URL, nil))
+			return get(t, tr, s.URL)
 		}, ErrorTLS, Final},
 		{"plain HTTP on an HTTPS port", func(t *testing.T) error {
 			s := httptest.NewServer(http.NotFoundHandler())
 			t.Cleanup(s.Close)
-			return send(transport(t), request(t, "GET", strings.Replace(s.URL, "http:", "https:", 1), nil))
+			return get(t, transport(t), strings.Replace(s.URL, "http:", "https:", 1))
 		}, ErrorTLS, Final},
 		{"a handshake cut off: nobody can tell", func(t *testing.T) error {
 			target := listen(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) })
-			return send(transport(t), request(t, "GET", strings.Replace(target, "http:", "https:", 1), nil))
+			return get(t, transport(t), strings.Replace(target, "http:", "https:", 1))
 		}, ErrorReset, Ambiguous},
 
 		{"the end instead of a response", by(func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }), ErrorReset, Ambiguous},
@@ -183,30 +177,30 @@ func TestRealErrors(t *testing.T) {
 		}), ErrorReset, Ambiguous},
 		{"a malformed field", raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), ErrorProtocol, Ambiguous},
 
-		{"no headers in time", func(t *testing.T) (err error) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := pipeTransport(discard)
-				tr.ResponseHeaderTimeout = time.Minute
-				err = send(tr, request(t, "GET", "http://host.invalid/", nil))
-			})
-			return err
-		}, ErrorTimeout, Ambiguous},
-		{"no headers in time, HTTP/2", func(t *testing.T) (err error) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := pipeTransport(discard)
-				tr.Protocols = onlyHTTP2()
-				tr.ResponseHeaderTimeout = time.Minute
-				err = send(tr, request(t, "GET", "http://host.invalid/", nil))
-				tr.CloseIdleConnections()
-			})
-			return err
-		}, ErrorTimeout, Ambiguous},
+		{"no headers in time", noHeaders(nil), ErrorTimeout, Ambiguous},
+		{"no headers in time, HTTP/2", noHeaders(onlyHTTP2()), ErrorTimeout, Ambiguous},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.provoke(t)
 			require.Error(t, err)
 			assertJudged(t, err, tt.kind, tt.want)
 		})
+	}
+}
+
+func get(t *testing.T, tr *http.Transport, url string) error {
+	return send(tr, request(t, "GET", url, nil))
+}
+
+func noHeaders(over *http.Protocols) func(*testing.T) error {
+	return func(t *testing.T) (err error) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := pipeTransport(discard)
+			tr.Protocols, tr.ResponseHeaderTimeout = over, time.Minute
+			err = get(t, tr, "http://host.invalid/")
+			tr.CloseIdleConnections()
+		})
+		return err
 	}
 }
 

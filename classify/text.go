@@ -19,142 +19,135 @@ import (
 	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
-// A phrase is the text of an error. If more is set it is the beginning of the
-// text.
+// A phrase is the beginning of the text of an error. net/http writes "net/http: " or
+// "http: " there. The phrases have the second.
 type phrase struct {
 	text string
-	more bool
 	kind ErrorType
 	is   Class
 }
 
-func (p *phrase) matches(text string) bool {
-	return text == p.text || p.more && strings.HasPrefix(text, p.text)
+// find returns what the first of the phrases says with which a text begins, and "" if there is none.
+func find(phrases []phrase, text string) (ErrorType, Class) {
+	for i := range phrases {
+		if p := &phrases[i]; strings.HasPrefix(text, p.text) {
+			return p.kind, p.is
+		}
+	}
+	return "", Unknown
 }
 
 var phrases = []phrase{
-	// The request can never be sent: net/http/transport.go,
-	// Transport.roundTrip.
-	{"http: nil Request.URL", false, ErrorProtocol, Final},
-	{"http: nil Request.Header", false, ErrorProtocol, Final},
-	{"net/http: invalid header ", true, ErrorProtocol, Final},
-	{"net/http: invalid trailer ", true, ErrorProtocol, Final},
-	{"net/http: invalid method ", true, ErrorProtocol, Final},
-	{"unsupported protocol scheme ", true, ErrorProtocol, Final},
-	{"http: no Host in request URL", false, ErrorProtocol, Final},
+	// The request can never be sent: net/http/transport.go, Transport.roundTrip, and
+	// net/http/clientconn.go, validateClientConnRequest.
+	{"http: nil Request.", ErrorProtocol, Final},
+	{"http: invalid header ", ErrorProtocol, Final},
+	{"http: invalid trailer ", ErrorProtocol, Final},
+	{"http: invalid method ", ErrorProtocol, Final},
+	{"unsupported protocol scheme ", ErrorProtocol, Final},
+	{"http: no Host in request URL", ErrorProtocol, Final},
 	// golang.org/x/net/http/httpproxy/proxy.go, config.proxyForURL.
-	{"refusing to use HTTP_PROXY value in CGI environment; ", true, ErrorProtocol, Final},
-	// The request can never be sent: net/http/clientconn.go,
-	// validateClientConnRequest.
-	{"http: invalid header ", true, ErrorProtocol, Final},
-	{"http: invalid trailer ", true, ErrorProtocol, Final},
-	{"http: invalid method ", true, ErrorProtocol, Final},
+	{"refusing to use HTTP_PROXY value in CGI environment; ", ErrorProtocol, Final},
 	// net/http/request.go, errMissingHost and Request.write.
-	{"http: Request.Write on Request with no Host or URL set", false, ErrorProtocol, Final},
-	{"http: invalid Host header", false, ErrorProtocol, Final},
-	{"net/http: can't write control character in Request.URL", false, ErrorProtocol, Final},
+	{"http: Request.Write on Request with no Host or URL set", ErrorProtocol, Final},
+	{"http: invalid Host header", ErrorProtocol, Final},
+	{"http: can't write control character in Request.URL", ErrorProtocol, Final},
 	// net/http/transfer.go, newTransferWriter and transferWriter.writeBody: the
 	// caller's body is not as long as the caller said.
-	{"http: Request.ContentLength=", true, ErrorProtocol, Final},
-	{"http: ContentLength=", true, ErrorProtocol, Final},
+	{"http: Request.ContentLength=", ErrorProtocol, Final},
+	{"http: ContentLength=", ErrorProtocol, Final},
 	// net/http/internal/httpcommon, ErrRequestHeaderListSize.
-	{"request header list larger than peer's advertised limit", false, ErrorProtocol, Final},
+	{"request header list larger than peer's advertised limit", ErrorProtocol, Final},
 	// net/http/client.go, defaultCheckRedirect and Client.do. They arise if the
 	// base transport is itself a client.
-	{"stopped after 10 redirects", false, ErrorProtocol, Final},
-	{"failed to parse Location header ", true, ErrorProtocol, Final},
+	{"stopped after 10 redirects", ErrorProtocol, Final},
+	{"failed to parse Location header ", ErrorProtocol, Final},
 
 	// The response is not HTTP: net/http/response.go, ReadResponse, and
 	// net/http/transfer.go, parseTransferEncoding, fixLength,
 	// parseContentLength.
 	// The first is a TLS alert, which a server sends to a plain HTTP request on an
 	// HTTPS port: the type of the record and the first byte of its version (RFC 8446 §5.1).
-	{`malformed HTTP response "\x15\x03`, true, ErrorTLS, Final},
-	{"malformed HTTP response ", true, ErrorProtocol, Ambiguous},
-	{"malformed HTTP status code ", true, ErrorProtocol, Ambiguous},
-	{"malformed HTTP version ", true, ErrorProtocol, Ambiguous},
-	{"unsupported transfer encoding: ", true, ErrorProtocol, Ambiguous},
-	{"too many transfer encodings: ", true, ErrorProtocol, Ambiguous},
-	{"http: message cannot contain multiple Content-Length headers; ", true, ErrorProtocol, Ambiguous},
-	{"invalid empty Content-Length ", true, ErrorProtocol, Ambiguous},
-	{"bad Content-Length ", true, ErrorProtocol, Ambiguous},
+	{`malformed HTTP response "\x15\x03`, ErrorTLS, Final},
+	{"malformed HTTP ", ErrorProtocol, Ambiguous},
+	{"unsupported transfer encoding: ", ErrorProtocol, Ambiguous},
+	{"too many transfer encodings: ", ErrorProtocol, Ambiguous},
+	{"http: message cannot contain multiple Content-Length headers; ", ErrorProtocol, Ambiguous},
+	{"invalid empty Content-Length ", ErrorProtocol, Ambiguous},
+	{"bad Content-Length ", ErrorProtocol, Ambiguous},
 	// net/http/transport.go, persistConn.readLoop, and net/http/h2_bundle.go,
 	// http2errResponseHeaderListSize: the next response will not be smaller.
-	{"net/http: server response headers exceeded ", true, ErrorProtocol, Final},
-	{"http2: response header list larger than advertised limit", false, ErrorProtocol, Final},
+	{"http: server response headers exceeded ", ErrorProtocol, Final},
+	{"http2: response header list larger than advertised limit", ErrorProtocol, Final},
 	// net/http/h2_bundle.go, http2ConnectionError.Error, http2ErrFrameTooLarge.
-	{"connection error: HTTP_1_1_REQUIRED", false, ErrorProtocol, Final},
-	{"connection error: ", true, ErrorProtocol, Ambiguous},
-	{"http2: frame too large", false, ErrorProtocol, Ambiguous},
+	{"connection error: HTTP_1_1_REQUIRED", ErrorProtocol, Final},
+	{"connection error: ", ErrorProtocol, Ambiguous},
+	{"http2: frame too large", ErrorProtocol, Ambiguous},
 
 	// net/http/transport.go, errRequestCanceledConn and, for Request.Cancel,
 	// errRequestCanceled (the text of h2_bundle.go's http2errRequestCanceled).
-	{"net/http: request canceled while waiting for connection", false, ErrorCanceled, Final},
-	{"net/http: request canceled", false, ErrorCanceled, Final},
+	{"http: request canceled", ErrorCanceled, Final},
 
 	// net/http/transport.go, tlsHandshakeTimeoutError: nothing is sent before
 	// the handshake is over. Its Timeout method does not say which timeout it
 	// was.
-	{"net/http: TLS handshake timeout", false, ErrorTLS, Refused},
+	{"http: TLS handshake timeout", ErrorTLS, Refused},
 	// crypto/tls and crypto/x509 begin every error without a type of its own
 	// with their name. The configurations of the two sides do not fit together.
-	{"tls: ", true, ErrorTLS, Final},
-	{"x509: ", true, ErrorTLS, Final},
+	{"tls: ", ErrorTLS, Final},
+	{"x509: ", ErrorTLS, Final},
 
 	// net/http/socks_bundle.go, socksDialer.connect and
 	// socksUsernamePassword.Authenticate: the proxy does not let the client
 	// through.
-	{"no acceptable authentication methods", false, ErrorDial, Final},
-	{"invalid username/password", false, ErrorDial, Final},
-	{"username/password authentication failed", false, ErrorDial, Final},
-	{"unknown error connection not allowed by ruleset", false, ErrorDial, Final},
-
-	// net/http/transport.go, Transport.dialConn: a proxy's response to CONNECT.
-	// The text is the reason phrase of its status line, and the error wraps
-	// nothing. The phrases are those of RFC 9110 §15, for 408 and 504 also those of
-	// RFC 2616 §6.1.1, and for 503 also that of nginx. A proxy may write others, and
-	// then its status is not known. The class is Ambiguous, because other
-	// transports make such errors of a server's response. Package transport knows
-	// better if its base is net/http's.
-	{"Request Timeout", false, ErrorDial, Ambiguous},
-	{"Request Time-out", false, ErrorDial, Ambiguous},
-	{"Too Many Requests", false, ErrorDial, Ambiguous},
-	{"Internal Server Error", false, ErrorDial, Ambiguous},
-	{"Bad Gateway", false, ErrorDial, Ambiguous},
-	{"Service Unavailable", false, ErrorDial, Ambiguous},
-	{"Service Temporarily Unavailable", false, ErrorDial, Ambiguous},
-	{"Gateway Timeout", false, ErrorDial, Ambiguous},
-	{"Gateway Time-out", false, ErrorDial, Ambiguous},
+	{"no acceptable authentication methods", ErrorDial, Final},
+	{"invalid username/password", ErrorDial, Final},
+	{"username/password authentication failed", ErrorDial, Final},
+	{"unknown error connection not allowed by ruleset", ErrorDial, Final},
 
 	// net/http/transport.go, errServerClosedIdle: the server closed the
 	// connection before the request arrived. The request may still have been
 	// written after that. net/http itself sends it again only if it is
 	// replayable.
-	{"http: server closed idle connection", false, ErrorReset, Ambiguous},
+	{"http: server closed idle connection", ErrorReset, Ambiguous},
 	// net/http/transport.go, errCannotRewind: net/http wanted to send the
 	// request again.
-	{"net/http: cannot rewind body after connection loss", false, ErrorReset, Ambiguous},
+	{"http: cannot rewind body after connection loss", ErrorReset, Ambiguous},
 	// net/http/h2_bundle.go, http2ClientConn.closeForLostPing and
 	// http2errClientConnForceClosed.
-	{"http2: client connection lost", false, ErrorReset, Ambiguous},
-	{"http2: client connection force closed via ClientConn.Close", false, ErrorReset, Ambiguous},
+	{"http2: client connection ", ErrorReset, Ambiguous},
 	// net/http/h2_bundle.go, http2ClientConn.setGoAway and http2ErrCode.String: the
 	// server wants HTTP/1.1 (RFC 9113 §7).
-	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", false, ErrorProtocol, Final},
+	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", ErrorProtocol, Final},
 	// net/http/h2_bundle.go, http2GoAwayError.Error: the GOAWAY said that the
 	// stream was processed, and then the connection ended.
-	{"http2: server sent GOAWAY and closed the connection; ", true, ErrorReset, Ambiguous},
+	{"http2: server sent GOAWAY and closed the connection; ", ErrorReset, Ambiguous},
 
 	// net/http/h2_bundle.go, http2ClientConn.setGoAway: the streams after the
 	// last stream of a GOAWAY were never processed (RFC 9113 §6.8). The second
 	// text is for the first stream of a connection that ends with an error
 	// code.
-	{"http2: Transport received Server's graceful shutdown GOAWAY", false, ErrorReset, Refused},
-	{"http2: Transport received GOAWAY from server ErrCode:", true, ErrorReset, Refused},
+	{"http2: Transport received Server's graceful shutdown GOAWAY", ErrorReset, Refused},
+	{"http2: Transport received GOAWAY from server ErrCode:", ErrorReset, Refused},
 	// net/http/h2_bundle.go, http2clientStream.awaitOpenSlotForStreamLocked: no
 	// stream was opened.
-	{"http2: client conn not usable", false, ErrorReset, Refused},
-	{"http2: client conn could not be established", false, ErrorDial, Refused},
+	{"http2: client conn not usable", ErrorReset, Refused},
+	{"http2: client conn could not be established", ErrorDial, Refused},
+}
+
+// byReasonPhrase reads a proxy's response to CONNECT: net/http/transport.go, Transport.dialConn. The
+// text is the reason phrase of its status line, and the error wraps nothing. The phrases are those of
+// RFC 9110 §15, for 408 and 504 also those of RFC 2616 §6.1.1, and for 503 also that of nginx. A
+// proxy may write others, and then its status is not known. The class is Ambiguous, because other
+// transports make such errors of a server's response. Package transport knows better if its base is
+// net/http's.
+func byReasonPhrase(text string) (ErrorType, Class) {
+	switch text {
+	case "Request Timeout", "Request Time-out", "Too Many Requests", "Internal Server Error", "Bad Gateway",
+		"Service Unavailable", "Service Temporarily Unavailable", "Gateway Timeout", "Gateway Time-out":
+		return ErrorDial, Ambiguous
+	}
+	return "", Unknown
 }
 
 // isReasonPhrase reports whether an error is the reason phrase of a failure, other than those above. A
@@ -188,21 +181,21 @@ func byTextOf(err error) (ErrorType, Class) {
 	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
 		return "", Unknown
 	}
-	cause, ok := cannotRetry(text)
-	if !ok {
-		return byPhrase(text)
-	}
-	if kind, is := byPhrase(cause); kind != "" {
+	// net/http/h2_bundle.go, http2shouldRetryRequest: the request would have been sent again if its
+	// body had not been used. The cause exists as text only.
+	cause, used := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
+	if kind, is := byPhrase(cause); kind != "" || !used {
 		return kind, is
 	}
-	return ErrorReset, Ambiguous // net/http wanted to send the request again
+	return ErrorReset, Ambiguous
 }
 
 func byPhrase(text string) (ErrorType, Class) {
-	for i := range phrases {
-		if p := &phrases[i]; p.matches(text) {
-			return p.kind, p.is
-		}
+	if kind, is := find(phrases, strings.TrimPrefix(text, "net/")); kind != "" {
+		return kind, is
+	}
+	if kind, is := byReasonPhrase(text); kind != "" {
+		return kind, is
 	}
 	return byStreamText(text)
 }
@@ -210,28 +203,17 @@ func byPhrase(text string) (ErrorType, Class) {
 // isNothingWritten reports whether no byte of the request was written to the
 // connection. The error of net/http is recognised by the name of its type,
 // since its text is that of the error inside: net/http/transport.go,
-// nothingWrittenError.
+// nothingWrittenError. That of HTTP/3 says that no stream could be opened: http3/client.go,
+// errConnUnusable.
 func isNothingWritten(err error) bool {
 	t := reflect.TypeOf(err)
-	return t.Name() == "nothingWrittenError" && t.PkgPath() == "net/http" || isUnusable(err.Error())
+	return t.Name() == "nothingWrittenError" && t.PkgPath() == "net/http" ||
+		strings.HasPrefix(err.Error(), "http3: conn unusable: ")
 }
 
-// cannotRetry returns the cause of an HTTP/2 error that says that the request
-// would have been sent again if its body had not been used:
-// net/http/h2_bundle.go, http2shouldRetryRequest. The cause exists as text
-// only.
-func cannotRetry(text string) (cause string, ok bool) {
-	rest, ok := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
-	if !ok {
-		return "", false
-	}
-	return strings.CutSuffix(rest, "] after Request.Body was written; define Request.GetBody to avoid this error")
-}
-
-// byStreamText reads the text of an HTTP/2 stream error. It may be a cause from
-// cannotRetry, or an error of golang.org/x/net/http2, whose type has no As
-// method. net/http/h2_bundle.go, http2StreamError.Error, writes "stream error:
-// stream ID 5; REFUSED_STREAM; received from peer".
+// byStreamText reads the text of an HTTP/2 stream error. net/http/h2_bundle.go,
+// http2StreamError.Error, writes "stream error: stream ID 5; REFUSED_STREAM; received from peer".
+// golang.org/x/net/http2 writes the same.
 func byStreamText(text string) (ErrorType, Class) {
 	rest, ok := strings.CutPrefix(text, "stream error: stream ID ")
 	if !ok {
@@ -242,10 +224,10 @@ func byStreamText(text string) (ErrorType, Class) {
 	if kind, is := byPhrase(cause); kind != "" {
 		return kind, is
 	}
-	switch code {
-	case "REFUSED_STREAM":
+	switch {
+	case strings.HasPrefix(code, "REFUSED_STREAM"): // before any processing (RFC 9113 §8.7), which no other code proves
 		return ErrorReset, Refused
-	case "HTTP_1_1_REQUIRED":
+	case strings.HasPrefix(code, "HTTP_1_1_REQUIRED"): // over HTTP/2 the server will say the same again (§7)
 		return ErrorProtocol, Final
 	}
 	return ErrorReset, Ambiguous

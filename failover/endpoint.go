@@ -30,8 +30,7 @@ const (
 // An endpoint is an Endpoint with its state.
 type endpoint struct {
 	Endpoint
-	base  *url.URL
-	first bool
+	base *url.URL
 
 	down    atomic.Bool
 	probing atomic.Bool // a request finds out whether the endpoint is back

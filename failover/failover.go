@@ -115,7 +115,7 @@ func New(endpoints ...Endpoint) (*Transport, error) {
 			wrong(at+"Timeout", bad.Err.Error()) // it has the bounds of every timeout of a rule
 		}
 		e.Allow = slices.Clone(e.Allow)
-		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base, first: i == 0})
+		t.endpoints = append(t.endpoints, &endpoint{Endpoint: e, base: base})
 		t.sharesKeys = t.sharesKeys && (i == 0 || len(e.missing([]string{"Idempotency-Key"})) == 0)
 	}
 	if len(faults) > 0 {
@@ -142,7 +142,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return home.Transport.RoundTrip(req) // which also says what is wrong with it
 	}
 	o := (&call{Transport: t, req: req}).run()
-	if o.resp != nil && !o.first {
+	if o.resp != nil && o.endpoint != home {
 		localize(o.resp, o.req.URL, req.URL)
 	}
 	told := false
@@ -207,7 +207,7 @@ func (c *call) run() (won *outcome) {
 			return kept
 		}
 		// The next endpoint may not have the resource, the client or the method that the first has.
-		switch foreign := !e.first && last.resp != nil && slices.Contains([]int{401, 403, 404, 405, 410, 501}, last.resp.StatusCode); {
+		switch foreign := e != c.endpoints[0] && last.resp != nil && slices.Contains([]int{401, 403, 404, 405, 410, 501}, last.resp.StatusCode); {
 		case last.broken.Load() || !foreign && !c.mayGo(last):
 			return last
 		case foreign:

@@ -239,9 +239,7 @@ func TestFirstOutcome(t *testing.T) {
 	} {
 		for want, a := range map[string]http.RoundTripper{"503 a.test": status(503), "connection refused": refuses} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegions()
-				r.set("a.test", a)
-				r.set("b.test", b)
+				r, _ := two(t, a, b)
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
 				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r}, failover.Endpoint{URL: "http://b.test", Transport: r},
@@ -253,10 +251,8 @@ func TestFirstOutcome(t *testing.T) {
 	}
 	for _, code := range []int{200, 302, 400, 409, 429} { // these are answers
 		synctest.Test(t, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", refuses)
-			r.set("b.test", status(code))
-			assert.Equal(t, fmt.Sprint(code, " b.test"), get(t, r.transport(t, "a.test", "b.test"), "http://a.test/"))
+			_, tr := two(t, refuses, status(code))
+			assert.Equal(t, fmt.Sprint(code, " b.test"), get(t, tr, "http://a.test/"))
 		})
 	}
 }
@@ -266,9 +262,7 @@ func TestFirstOutcome(t *testing.T) {
 func TestWhoMayHaveActedHasTheLastWord(t *testing.T) {
 	for want, b := range map[string]http.RoundTripper{"connection reset": resets, "500 b.test": status(500)} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", refuses)
-			r.set("b.test", b)
+			r, _ := two(t, refuses, b)
 			tr := r.transport(t, "a.test", "b.test", "c.test")
 			assert.Contains(t, ask(tr, newRequest(t, http.MethodPost, "http://a.test/", nil)), want)
 			assert.Empty(t, r.at("c.test", 0))
@@ -430,10 +424,9 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 		})
 	}
 	bubble(t, "of the first", func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", status(302, "Location: done", "Set-Cookie: a=b"))
+		_, tr := two(t, status(302, "Location: done", "Set-Cookie: a=b"), nil)
 		req := newRequest(t, http.MethodGet, "http://a.test/x", nil)
-		resp, err := r.transport(t, "a.test", "b.test").RoundTrip(req)
+		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		assert.Equal(t, http.Header{"Location": {"done"}, "Set-Cookie": {"a=b"}}, resp.Header)
@@ -516,20 +509,17 @@ func TestBrokenRoundTripper(t *testing.T) {
 	})
 	bubble(t, "both", func(t *testing.T) {
 		body := &closer{Reader: strings.NewReader("x")}
-		r := newRegions()
-		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+		_, tr := two(t, rt(func(req *http.Request) (*http.Response, error) {
 			resp, _ := status(503).RoundTrip(req)
 			resp.Body = body
 			return resp, syscall.ECONNREFUSED
-		}))
-		assert.Equal(t, "200 b.test", get(t, r.transport(t, "a.test", "b.test"), "http://a.test/"))
+		}), nil)
+		assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 		assert.True(t, body.closed.Load())
 	})
 	bubble(t, "neither", func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", rt(func(*http.Request) (*http.Response, error) { return nil, nil }))
-		client := &http.Client{Transport: r.transport(t, "a.test", "b.test")}
-		_, err := client.Do(newRequest(t, http.MethodGet, "http://a.test/", nil))
+		_, tr := two(t, rt(func(*http.Request) (*http.Response, error) { return nil, nil }), nil)
+		_, err := (&http.Client{Transport: tr}).Do(newRequest(t, http.MethodGet, "http://a.test/", nil))
 		assert.ErrorContains(t, err, "nil *Response with a nil error")
 	})
 }

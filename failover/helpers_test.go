@@ -196,6 +196,14 @@ func get(t testing.TB, tr http.RoundTripper, url string) string {
 	return ask(tr, newRequest(t, http.MethodGet, url, nil))
 }
 
+// takeDown sends the requests after whose failures the first endpoint is down.
+func takeDown(t testing.TB, tr http.RoundTripper) {
+	t.Helper()
+	for range 5 {
+		get(t, tr, "http://a.test/")
+	}
+}
+
 func bubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })

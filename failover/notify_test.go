@@ -68,9 +68,7 @@ func TestNotify(t *testing.T) {
 			}
 			assert.Empty(t, h.take())
 			r.set("b.test", status(502))
-			for range 5 {
-				get(t, tr, "http://a.test/")
-			}
+			takeDown(t, tr)
 			assert.Equal(t, []string{"b false 502 Bad Gateway"}, h.take())
 			r.set("a.test", nil)
 			time.Sleep(10 * time.Second)

@@ -119,13 +119,12 @@ func TestUnbounded(t *testing.T) {
 		"not that":       {"PUT", "", bytes.NewReader(make([]byte, 64<<10)), nil, "200 b.test"},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", slow)
+			_, tr := two(t, slow, nil)
 			req := newRequest(t, row.method, "http://a.test/"+row.query, row.body)
 			if row.change != nil {
 				row.change(req)
 			}
-			assert.Equal(t, row.want, ask(r.transport(t, "a.test", "b.test"), req))
+			assert.Equal(t, row.want, ask(tr, req))
 		})
 	}
 	bubble(t, "the other is down", func(t *testing.T) {
@@ -304,12 +303,11 @@ func TestLateResponse(t *testing.T) {
 			if body == nil {
 				body = newStalled()
 			}
-			r := newRegions()
-			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+			_, tr := two(t, rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(6 * time.Second) // it does not look at its context
 				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: req}, nil
-			}))
-			assert.Equal(t, "200 b.test", get(t, r.transport(t, "a.test", "b.test"), "http://a.test/"))
+			}), nil)
+			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 			synctest.Wait()
 			assert.True(t, body.closed.Load())
 		})

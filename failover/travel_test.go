@@ -355,9 +355,7 @@ func TestWhatCounts(t *testing.T) {
 func TestProbeWhoseCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, refuses, nil)
-		for range 5 {
-			get(t, tr, "http://a.test/")
-		}
+		takeDown(t, tr)
 		time.Sleep(2 * time.Second)
 		r.set("a.test", nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -374,9 +372,7 @@ func TestPostsProbeRarely(t *testing.T) {
 	for name, others := range map[string]bool{"among others": true, "alone": false} {
 		bubble(t, name, func(t *testing.T) {
 			r, tr := two(t, status(503), nil)
-			for range 5 {
-				get(t, tr, "http://a.test/")
-			}
+			takeDown(t, tr)
 			failed := 0
 			for range 300 { // 30 s
 				if result, _ := do(tr, newRequest(t, http.MethodPost, "http://a.test/", nil)); result != "200 b.test" {
@@ -438,9 +434,7 @@ func TestWhoStaysEndsTheOutage(t *testing.T) {
 func TestProbeThatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, refuses, nil)
-		for range 5 {
-			get(t, tr, "http://a.test/")
-		}
+		takeDown(t, tr)
 		time.Sleep(2 * time.Second)
 		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
@@ -491,9 +485,7 @@ func TestThirdEndpoint(t *testing.T) {
 func TestOnceDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, tr := two(t, refuses, nil)
-		for range 5 {
-			get(t, tr, "http://a.test/")
-		}
+		takeDown(t, tr)
 		for _, ctx := range []context.Context{transport.WithoutRetries(t.Context()), t.Context()} {
 			assert.Equal(t, "200 b.test", ask(tr, newRequest(t, http.MethodPost, "http://a.test/", nil).WithContext(ctx)))
 		}
@@ -509,9 +501,7 @@ func TestLastGoesDown(t *testing.T) {
 		calls := 0
 		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, Idempotent: func(*http.Request) bool {
 			if calls++; calls == 2 { // the request asks whether it is the one to try A
-				for range 5 {
-					get(t, tr, "http://a.test/")
-				}
+				takeDown(t, tr)
 			}
 			return true
 		}}})

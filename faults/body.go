@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // spoil gives a response the body that the step asks for. The body of a 101 or of a
@@ -17,30 +16,29 @@ func (s Step) spoil(req *http.Request, resp *http.Response) {
 	if s.early == whole && s.drip == 0 || tunnel || req.Method == http.MethodHead {
 		return
 	}
-	resp.Body = &body{
-		inner: resp.Body, ctx: req.Context(), step: s, length: resp.ContentLength,
-		closed: make(chan struct{}),
-	}
+	b := &body{inner: resp.Body, step: s, length: resp.ContentLength}
+	b.ctx, b.close = context.WithCancelCause(req.Context())
+	resp.Body = b
 }
 
 // A body plays the faults of a step. As with other bodies, one goroutine reads it,
 // and another may close it at the same time.
 type body struct {
 	inner  io.ReadCloser
-	ctx    context.Context // of the request
+	ctx    context.Context // ends with that of the request, and when the body is closed
+	close  context.CancelCauseFunc
 	step   Step
 	length int64 // of the whole body; -1: unknown
 	read   int64
 	ended  error // the error of the end, which is returned again
 
-	once   sync.Once
-	closed chan struct{}
-	err    error // of the inner Close
+	once sync.Once
+	err  error // of the inner Close
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.ended == nil {
-		b.ended = b.state()
+		b.ended = context.Cause(b.ctx)
 	}
 	if b.ended != nil || len(p) == 0 {
 		return 0, b.ended
@@ -57,7 +55,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.step.drip > 0 && b.read != b.length {
 		p = p[:min(len(p), b.step.drip)]
-		if b.ended = b.wait(b.step.every); b.ended != nil {
+		if b.ended = sleep(b.ctx, b.step.every); b.ended != nil {
 			return 0, b.ended
 		}
 	}
@@ -67,18 +65,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// state returns the error of a body that was closed or whose context has ended.
-func (b *body) state() error {
-	select {
-	case <-b.closed:
-		return http.ErrBodyReadAfterClose
-	case <-b.ctx.Done():
-		return context.Cause(b.ctx)
-	default:
-		return nil
-	}
-}
-
 // end plays the end of a body that ends early. The rest of an inner body that is cut
 // is of no use, so end closes it.
 func (b *body) end() error {
@@ -86,30 +72,14 @@ func (b *body) end() error {
 		_ = b.inner.Close()
 		return io.ErrUnexpectedEOF
 	}
-	select {
-	case <-b.closed:
-	case <-b.ctx.Done():
-	}
-	return b.state()
-}
-
-// wait waits for d, until the body is closed, or until the context ends.
-func (b *body) wait(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-b.closed:
-	case <-b.ctx.Done():
-	}
-	return b.state()
+	<-b.ctx.Done()
+	return context.Cause(b.ctx)
 }
 
 // Close closes the body and ends a Read that waits.
 func (b *body) Close() error {
 	b.once.Do(func() {
-		close(b.closed)
+		b.close(http.ErrBodyReadAfterClose)
 		b.err = b.inner.Close()
 	})
 	return b.err

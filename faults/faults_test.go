@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -28,21 +28,18 @@ import (
 // upload is a request body that counts its Close calls.
 type upload struct {
 	io.Reader
-	mu     sync.Mutex
-	closes int
+	closes atomic.Int32
 }
 
 func (u *upload) Close() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closes++
+	u.closes.Add(1)
 	return nil
 }
 
-func (u *upload) closed() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.closes
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 func request(t *testing.T, ctx context.Context, method string, body io.Reader) *http.Request {
@@ -140,16 +137,14 @@ func TestEveryStepClosesTheRequestBody(t *testing.T) {
 	}
 	for baseName, base := range bases {
 		for name, step := range every {
-			t.Run(baseName+" "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := &upload{Reader: strings.NewReader("upload")}
-					resp, err := faults.New(base, faults.Script(step)).RoundTrip(request(t, t.Context(), http.MethodPost, b))
-					if err == nil {
-						require.NoError(t, resp.Body.Close())
-					}
-					synctest.Wait()
-					assert.Equal(t, 1, b.closed(), "times closed")
-				})
+			inBubble(t, baseName+" "+name, func(t *testing.T) {
+				b := &upload{Reader: strings.NewReader("upload")}
+				resp, err := faults.New(base, faults.Script(step)).RoundTrip(request(t, t.Context(), http.MethodPost, b))
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				}
+				synctest.Wait()
+				assert.EqualValues(t, 1, b.closes.Load(), "times closed")
 			})
 		}
 	}
@@ -174,23 +169,21 @@ func TestContextEndsEveryStep(t *testing.T) {
 		{"upload to a reset", nil, faults.ConnReset(), true},
 		{"upload to a handler", blocks, faults.Pass(), true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Second, func() { cancel(cause) })
-				var body io.Reader
-				r, w := io.Pipe()
-				if tt.body {
-					body = r
-				}
-				_, err := faults.New(tt.base, faults.Script(tt.step)).RoundTrip(request(t, ctx, http.MethodPost, body))
-				assert.Equal(t, cause, err)
-				if tt.body {
-					synctest.Wait()
-					_, err := w.Write([]byte("more"))
-					assert.ErrorIs(t, err, io.ErrClosedPipe, "the body is closed")
-				}
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			var body io.Reader
+			r, w := io.Pipe()
+			if tt.body {
+				body = r
+			}
+			_, err := faults.New(tt.base, faults.Script(tt.step)).RoundTrip(request(t, ctx, http.MethodPost, body))
+			assert.Equal(t, cause, err)
+			if tt.body {
+				synctest.Wait()
+				_, err := w.Write([]byte("more"))
+				assert.ErrorIs(t, err, io.ErrClosedPipe, "the body is closed")
+			}
 		})
 	}
 }
@@ -253,23 +246,21 @@ func TestBodies(t *testing.T) {
 		{"served and cut", served, faults.Pass().CutAt(4), text[:4], io.ErrUnexpectedEOF, 0},
 		{"chunks cut before their end", served, faults.Pass().CutAt(10), text, io.ErrUnexpectedEOF, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				start := time.Now()
-				resp, err := faults.New(tt.base, faults.Script(tt.step)).RoundTrip(request(t, ctx, http.MethodGet, nil))
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				assert.Equal(t, tt.want, string(got))
-				assert.ErrorIs(t, err, tt.err)
-				assert.Equal(t, tt.took, time.Since(start))
-				_, again := resp.Body.Read(make([]byte, 1))
-				if tt.err != nil {
-					assert.Equal(t, err, again, "the end stays the same")
-				}
-				assert.NoError(t, resp.Body.Close())
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			start := time.Now()
+			resp, err := faults.New(tt.base, faults.Script(tt.step)).RoundTrip(request(t, ctx, http.MethodGet, nil))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, tt.want, string(got))
+			assert.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.took, time.Since(start))
+			_, again := resp.Body.Read(make([]byte, 1))
+			if tt.err != nil {
+				assert.Equal(t, err, again, "the end stays the same")
+			}
+			assert.NoError(t, resp.Body.Close())
 		})
 	}
 }
@@ -376,19 +367,17 @@ func TestCutBodiesAreResumed(t *testing.T) {
 	for name, step := range map[string]faults.Step{
 		"cut": faults.Pass().CutAt(100_000), "stall": faults.Pass().StallAt(100_000),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := faults.New(serve, faults.Script(step, step, faults.Pass()))
-				rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
-				require.NoError(t, err)
-				resp, err := send(t, rt, http.MethodGet)
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, text, string(got))
-				assert.NoError(t, resp.Body.Close())
-				assert.Len(t, base.Records(), 3, "requests that arrived")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			base := faults.New(serve, faults.Script(step, step, faults.Pass()))
+			rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
+			require.NoError(t, err)
+			resp, err := send(t, rt, http.MethodGet)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+			assert.NoError(t, resp.Body.Close())
+			assert.Len(t, base.Records(), 3, "requests that arrived")
 		})
 	}
 }

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -86,15 +87,8 @@ func received(ctx context.Context, req *http.Request) *http.Request {
 	r.RequestURI = r.URL.RequestURI()
 	r.RemoteAddr = "192.0.2.1:1234" // RFC 5737
 	r.GetBody = nil
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
-	if r.Host == "" {
-		r.Host = r.URL.Host
-	}
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
+	r.Method, r.Host = cmp.Or(r.Method, http.MethodGet), cmp.Or(r.Host, r.URL.Host)
+	r.Body = cmp.Or[io.ReadCloser](r.Body, http.NoBody)
 	return r
 }
 

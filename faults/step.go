@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -19,6 +18,7 @@ import (
 // zero Step is [Pass].
 type Step struct {
 	kind   kind
+	name   string      // of a failure
 	code   int         // of a status
 	header http.Header // of the response
 	body   string      // of a status
@@ -43,12 +43,12 @@ const (
 )
 
 // An early says how the body of a response ends early.
-type early uint8
+type early string
 
 const (
-	whole early = iota
-	cut
-	stall
+	whole early = ""
+	cut   early = "cut"
+	stall early = "stall"
 )
 
 // Pass sends the request to the base of the Transport, without a fault. The methods
@@ -62,26 +62,28 @@ func Status(code int) Step { return Step{kind: status, code: code} }
 // ConnRefused fails as a dial does if nothing listens at the port. The request
 // never left. The error is a classify.ErrorDial.
 func ConnRefused() Step {
-	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errRefused)}}
+	return Step{kind: failure, name: "connection refused", err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errRefused)}}
 }
 
 // DialTimeout fails as a dial does if nobody replies. The request never left. The
 // error is a classify.ErrorDial. It comes at once unless [Step.Delay] says otherwise.
 func DialTimeout() Step {
-	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
+	return Step{kind: failure, name: "dial timeout", err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
 
 // ConnReset reads the request, and then fails as if the connection was reset before
 // the response. So the server may have acted. The error is a classify.ErrorReset.
 func ConnReset() Step {
-	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errReset)}}
+	return Step{kind: failure, name: "connection reset", taken: true,
+		err: &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errReset)}}
 }
 
 // ResponseTimeout reads the request, and then fails as if the base transport's own
 // time for the response was over. So the server may have acted. The error is a
 // classify.ErrorTimeout. It comes at once unless [Step.Delay] says otherwise.
 func ResponseTimeout() Step {
-	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}}
+	return Step{kind: failure, name: "response timeout", taken: true,
+		err: &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}}
 }
 
 // Fail returns err at once. It does not read the request's body, but closes it. If
@@ -90,7 +92,7 @@ func Fail(err error) Step {
 	if err == nil {
 		return Pass()
 	}
-	return Step{kind: failure, err: err}
+	return Step{kind: failure, name: "fail", err: err}
 }
 
 // Hang reads the request and never responds. It ends with the request's context.
@@ -153,39 +155,18 @@ func (s Step) String() string {
 	case status:
 		fmt.Fprintf(&b, "status %d", s.code)
 	case failure:
-		b.WriteString(failureText(s.err))
+		b.WriteString(s.name)
 	case hang:
 		b.WriteString("hang")
 	}
 	if s.delay > 0 {
 		fmt.Fprintf(&b, ", delay %v", s.delay)
 	}
-	switch s.early {
-	case cut:
-		fmt.Fprintf(&b, ", cut at %d", s.after)
-	case stall:
-		fmt.Fprintf(&b, ", stall at %d", s.after)
+	if s.early != whole {
+		fmt.Fprintf(&b, ", %s at %d", s.early, s.after)
 	}
 	if s.drip > 0 {
 		fmt.Fprintf(&b, ", drip %d every %v", s.drip, s.every)
 	}
 	return b.String()
-}
-
-// failureText names the failures of this package. Other errors are "fail", because
-// their texts may differ from request to request.
-func failureText(err error) string {
-	op, isOp := err.(*net.OpError)
-	switch {
-	case !isOp:
-	case op.Op == "dial" && errors.Is(err, errRefused):
-		return "connection refused"
-	case op.Op == "dial" && op.Err == os.ErrDeadlineExceeded:
-		return "dial timeout"
-	case op.Op == "read" && errors.Is(err, errReset):
-		return "connection reset"
-	case op.Op == "read" && op.Err == os.ErrDeadlineExceeded:
-		return "response timeout"
-	}
-	return "fail"
 }

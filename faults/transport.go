@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -80,10 +81,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // record keeps the Record of a request.
 func (t *Transport) record(req *http.Request, step Step) {
-	r := Record{Time: time.Now(), Method: req.Method, Step: step}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
+	r := Record{Time: time.Now(), Method: cmp.Or(req.Method, http.MethodGet), Step: step}
 	if u := req.URL; u != nil {
 		r.URL = u.Scheme + "://" + u.Host + u.EscapedPath()
 	}
@@ -136,7 +134,8 @@ func takeBody(req *http.Request) error {
 	once := sync.OnceFunc(func() { _ = req.Body.Close() })
 	done := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(io.Discard, onlyReader{req.Body})
+		// io.Copy only calls Read, as net/http does with most bodies.
+		_, err := io.Copy(io.Discard, struct{ io.Reader }{req.Body})
 		once()
 		done <- err
 	}()
@@ -148,10 +147,6 @@ func takeBody(req *http.Request) error {
 		return context.Cause(ctx)
 	}
 }
-
-// An onlyReader hides the other methods of a body, so that io.Copy only calls Read,
-// as net/http does with most bodies.
-type onlyReader struct{ io.Reader }
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {

@@ -129,56 +129,50 @@ type Hedge struct {
 	UnsafeMethods Switch
 }
 
+func (l RateLimit) check(bad *faults) {
+	bad.checkSwitch("RateLimit.Enabled", l.Enabled)
+	rate := l.PerSecond
+	bad.add(math.IsNaN(rate), "RateLimit.PerSecond", rate, "is not a number of requests per second")
+	bad.add(rate < 0, "RateLimit.PerSecond", rate, "is negative; Enabled: policy.Off turns the limit off")
+	bad.add(rate > maxRate, "RateLimit.PerSecond", rate, "is more than %g requests per second", maxRate)
+	bad.add(rate != 0 && l.Burst < 0, "RateLimit.Burst", l.Burst,
+		"would let nothing through; leave Burst at 0 for PerSecond rounded up")
+}
+
 func (b RetryBudget) check(bad *faults) {
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{{"RetryBudget.Ratio", b.Ratio}, {"RetryBudget.MinPerSecond", b.MinPerSecond}} {
-		switch {
-		case math.IsNaN(f.value) || math.IsInf(f.value, 0):
-			bad.add(f.name, f.value, "is not a number of retries")
-		case f.value > 1e6:
-			bad.add(f.name, f.value, "is more than a million retries")
-		default:
-			checkOff(bad, f.name, f.value)
-		}
-	}
-	if b.Ratio > 1 && b.Ratio <= 1e6 {
-		bad.add("RetryBudget.Ratio", b.Ratio, "is more than one retry for each request; 0.2 is 20 %%, and Enabled: policy.Off turns the budget off")
-	}
-	if b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off {
-		bad.add("RetryBudget", nil, "would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
-	}
-	checkSwitch(bad, "RetryBudget.Enabled", b.Enabled)
+	checkOff(bad, "RetryBudget.Ratio", b.Ratio)
+	checkOff(bad, "RetryBudget.MinPerSecond", b.MinPerSecond)
+	bad.add(math.IsNaN(b.Ratio), "RetryBudget.Ratio", b.Ratio, "is not a number of retries")
+	bad.add(math.IsNaN(b.MinPerSecond), "RetryBudget.MinPerSecond", b.MinPerSecond, "is not a number of retries")
+	bad.add(b.Ratio > 1, "RetryBudget.Ratio", b.Ratio,
+		"is more than one retry for each request; 0.2 is 20 %%, and Enabled: policy.Off turns the budget off")
+	bad.add(b.MinPerSecond > 1e6, "RetryBudget.MinPerSecond", b.MinPerSecond, "is more than a million retries")
+	bad.add(b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off, "RetryBudget", nil,
+		"would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
+	bad.checkSwitch("RetryBudget.Enabled", b.Enabled)
 }
 
 func (g CircuitBreaker) check(bad *faults) {
-	checkSwitch(bad, "CircuitBreaker.Enabled", g.Enabled)
-	checkSwitch(bad, "CircuitBreaker.FailFast", g.FailFast)
+	bad.checkSwitch("CircuitBreaker.Enabled", g.Enabled)
+	bad.checkSwitch("CircuitBreaker.FailFast", g.FailFast)
 }
 
 func (g Concurrency) check(bad *faults) {
-	checkSwitch(bad, "Concurrency.Enabled", g.Enabled)
-	checkSwitch(bad, "Concurrency.FailFast", g.FailFast)
-	switch {
-	case g.Max < 0:
-		bad.add("Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
-	case g.Max == 0 && g.Enabled == On:
-		bad.add("Concurrency.Enabled", g.Enabled, "needs a Max, the most requests that the host takes at a time")
-	}
+	bad.checkSwitch("Concurrency.Enabled", g.Enabled)
+	bad.checkSwitch("Concurrency.FailFast", g.FailFast)
+	bad.add(g.Max < 0, "Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
+	bad.add(g.Max == 0 && g.Enabled == On, "Concurrency.Enabled", g.Enabled,
+		"needs a Max, the most requests that the host takes at a time")
 }
 
 func (h Hedge) check(bad *faults) {
-	checkSwitch(bad, "Hedge.Enabled", h.Enabled)
-	checkSwitch(bad, "Hedge.UnsafeMethods", h.UnsafeMethods)
-	if h.Delay < 0 {
-		bad.add("Hedge.Delay", h.Delay, "is negative; Enabled: policy.Off turns hedging off")
-	} else {
-		bad.checkTime("Hedge.Delay", h.Delay)
-	}
-	if h.Percentile != 0 && !(h.Percentile > 1 && h.Percentile <= 99.9) {
-		bad.add("Hedge.Percentile", h.Percentile, "is not above 1 and at most 99.9; 98 sends 2 %% more")
-	}
+	bad.checkSwitch("Hedge.Enabled", h.Enabled)
+	bad.checkSwitch("Hedge.UnsafeMethods", h.UnsafeMethods)
+	bad.add(h.Delay < 0, "Hedge.Delay", h.Delay, "is negative; Enabled: policy.Off turns hedging off")
+	bad.checkTime("Hedge.Delay", max(h.Delay, 0))
+	inRange := h.Percentile > 1 && h.Percentile <= 99.9
+	bad.add(h.Percentile != 0 && !inRange, "Hedge.Percentile", h.Percentile,
+		"is not above 1 and at most 99.9; 98 sends 2 %% more")
 }
 
 // String returns "on", "off", or "inherit" for the zero value.

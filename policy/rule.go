@@ -321,27 +321,23 @@ func showFields(v reflect.Value) string {
 // them.
 func show(v reflect.Value) string {
 	name := strings.TrimPrefix(v.Type().String(), "policy.")
-	switch v.Kind() {
-	case reflect.Interface:
+	wait, isConstant := v.Interface().(backoff.Constant)
+	_, prints := v.Interface().(fmt.Stringer)
+	switch kind := v.Kind(); {
+	case kind == reflect.Interface:
 		return show(v.Elem())
-	case reflect.Pointer, reflect.Func:
-		if v.IsNil() {
-			return "(" + name + ")(nil)"
-		}
-	}
-	if c, ok := v.Interface().(backoff.Constant); ok {
-		return name + "(" + time.Duration(c).String() + ")"
-	}
-	switch _, prints := v.Interface().(fmt.Stringer); {
+	case (kind == reflect.Pointer || kind == reflect.Func) && v.IsNil():
+		return "(" + name + ")(nil)"
+	case isConstant:
+		return name + "(" + time.Duration(wait).String() + ")"
 	case prints:
-		return fmt.Sprint(v)
-	case v.Kind() == reflect.Func:
+	case kind == reflect.Func:
 		return "func"
-	case v.Kind() == reflect.Pointer:
+	case kind == reflect.Pointer:
 		return name
-	case v.Kind() == reflect.Struct:
+	case kind == reflect.Struct:
 		return name + showFields(v)
-	case v.Kind() == reflect.String:
+	case kind == reflect.String:
 		return strconv.Quote(v.String())
 	}
 	return fmt.Sprint(v)

@@ -198,7 +198,7 @@ func TestValidate(t *testing.T) {
 		{"no attempts", Rule{MaxAttempts: Off}, "MaxAttempts: -1 is not a number of attempts; 1 turns retries off"},
 		{"attempts", Rule{MaxAttempts: 1001}, "MaxAttempts: 1001 is more than 1000 attempts"},
 		{"rate NaN", Rule{RateLimit: RateLimit{PerSecond: math.NaN()}}, "RateLimit.PerSecond: NaN is not a number of requests per second"},
-		{"rate -Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(-1)}}, "RateLimit.PerSecond: -Inf is not a number of requests per second"},
+		{"rate -Inf", Rule{RateLimit: RateLimit{PerSecond: math.Inf(-1)}}, "RateLimit.PerSecond: -Inf is negative; Enabled: policy.Off turns the limit off"},
 		{"rate huge", Rule{RateLimit: RateLimit{PerSecond: 1e300}}, "RateLimit.PerSecond: 1e+300 is more than 1e+09 requests per second"},
 		{"burst", Rule{RateLimit: RateLimit{PerSecond: 1, Burst: -1}}, "RateLimit.Burst: -1 would let nothing through; leave Burst at 0 for PerSecond rounded up"},
 		{"buffer", Rule{ReplayBuffer: 64<<20 + 1, MaxRefetch: 1<<30 + 1}, "ReplayBuffer: 67108865 is more than 64 MiB (67108864 bytes)\nMaxRefetch: 1073741825 is more than 1 GiB (1073741824 bytes)"},
@@ -318,7 +318,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		want string
 	}{
 		{Rule{RetryBudget: RetryBudget{Ratio: math.NaN()}}, "RetryBudget.Ratio: NaN is not a number of retries"},
-		{Rule{RetryBudget: RetryBudget{MinPerSecond: math.Inf(1)}}, "RetryBudget.MinPerSecond: +Inf is not a number of retries"},
+		{Rule{RetryBudget: RetryBudget{MinPerSecond: math.Inf(1)}}, "RetryBudget.MinPerSecond: +Inf is more than a million retries"},
 		{Rule{RetryBudget: RetryBudget{MinPerSecond: 2e6}}, "RetryBudget.MinPerSecond: 2e+06 is more than a million retries"},
 		{Rule{RetryBudget: RetryBudget{Ratio: Off, MinPerSecond: Off}}, "RetryBudget: would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries"},
 		{Rule{CircuitBreaker: CircuitBreaker{Enabled: 2, FailFast: -2}}, "CircuitBreaker.Enabled: Switch(2) is none of off and on\n" +

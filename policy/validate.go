@@ -35,10 +35,8 @@ const (
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad faults
-	checkMost(&bad, "MaxAttempts", r.MaxAttempts, maxAttempts, "%d attempts")
-	if r.MaxAttempts < 0 {
-		bad.add("MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
-	}
+	bad.add(r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than %d attempts", maxAttempts)
+	bad.add(r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
@@ -46,55 +44,29 @@ func (r Rule) Validate() error {
 	bad.checkTime("StallTimeout", r.StallTimeout)
 	bad.checkTime("MaxElapsedTime", r.MaxElapsedTime)
 	bad.checkTime("MaxRetryAfter", r.MaxRetryAfter)
-	r.checkRate(&bad)
+	r.RateLimit.check(&bad)
 	r.RetryBudget.check(&bad)
-	checkSwitch(&bad, "ShareRetryAfter", r.ShareRetryAfter)
-	checkSwitch(&bad, "QuotaPacing", r.QuotaPacing)
+	bad.checkSwitch("ShareRetryAfter", r.ShareRetryAfter)
+	bad.checkSwitch("QuotaPacing", r.QuotaPacing)
 	r.CircuitBreaker.check(&bad)
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
 	checkOff(&bad, "ReplayBuffer", r.ReplayBuffer)
-	checkMost(&bad, "ReplayBuffer", r.ReplayBuffer, maxMemory, "64 MiB (%d bytes)")
-	checkSwitch(&bad, "Resume", r.Resume)
+	bad.add(r.ReplayBuffer > maxMemory, "ReplayBuffer", r.ReplayBuffer, "is more than 64 MiB (%d bytes)", maxMemory)
+	bad.checkSwitch("Resume", r.Resume)
 	checkOff(&bad, "MaxRefetch", r.MaxRefetch)
-	checkMost(&bad, "MaxRefetch", r.MaxRefetch, maxAgain, "1 GiB (%d bytes)")
+	bad.add(r.MaxRefetch > maxAgain, "MaxRefetch", r.MaxRefetch, "is more than 1 GiB (%d bytes)", maxAgain)
 	return errors.Join(bad...)
-}
-
-func (r *Rule) checkRate(bad *faults) {
-	checkSwitch(bad, "RateLimit.Enabled", r.RateLimit.Enabled)
-	switch {
-	case math.IsNaN(r.RateLimit.PerSecond), math.IsInf(r.RateLimit.PerSecond, 0):
-		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is not a number of requests per second")
-	case r.RateLimit.PerSecond < 0:
-		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is negative; Enabled: policy.Off turns the limit off")
-	case r.RateLimit.PerSecond > maxRate:
-		bad.add("RateLimit.PerSecond", r.RateLimit.PerSecond, "is more than %g requests per second", float64(maxRate))
-	}
-	if r.RateLimit.PerSecond != 0 && r.RateLimit.Burst < 0 {
-		bad.add("RateLimit.Burst", r.RateLimit.Burst, "would let nothing through; leave Burst at 0 for PerSecond rounded up")
-	}
-}
-
-// checkMost refuses a value above most. text says how much that is.
-func checkMost[T int | int64](bad *faults, field string, value, most T, text string) {
-	if value > most {
-		bad.add(field, value, "is more than "+text, most)
-	}
 }
 
 // checkOff refuses a negative value that is not Off, because it can only be a mistake.
 func checkOff[T ~int64 | float64](bad *faults, field string, value T) {
-	if value < 0 && value != Off {
-		bad.add(field, value, "is negative; policy.Off turns the setting off")
-	}
+	bad.add(value < 0 && value != Off, field, value, "is negative; policy.Off turns the setting off")
 }
 
 // checkSwitch refuses a value that a Switch does not have.
-func checkSwitch(bad *faults, field string, s Switch) {
-	if s < Off || s > On {
-		bad.add(field, s, "is none of off and on")
-	}
+func (f *faults) checkSwitch(field string, s Switch) {
+	f.add(s < Off || s > On, field, s, "is none of off and on")
 }
 
 // checkTime refuses a time that can only be a mistake. A number without its unit
@@ -102,17 +74,14 @@ func checkSwitch(bad *faults, field string, s Switch) {
 // allows both, and both are easily overlooked.
 func (f *faults) checkTime(field string, d time.Duration) {
 	checkOff(f, field, d)
-	switch {
-	case d > 0 && d < minTime:
-		meant := d * time.Millisecond
-		unit := "time.Millisecond"
-		if d < 100 {
-			meant, unit = d*time.Second, "time.Second"
-		}
-		f.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
-	case d > maxTime && d != math.MaxInt64:
-		f.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
+	meant, unit := d*time.Millisecond, "time.Millisecond"
+	if d < 100 {
+		meant, unit = d*time.Second, "time.Second"
 	}
+	f.add(d > 0 && d < minTime, field, d,
+		"is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
+	f.add(d > maxTime && d != math.MaxInt64, field, d,
+		"is more than ten years; was it multiplied by its unit twice?")
 }
 
 // checkTimes is checkTime for the fields of a formula of package backoff. A single
@@ -148,7 +117,7 @@ func checkBackoff(b backoff.Backoff) []error {
 		return nil
 	case reflect.Pointer, reflect.Func:
 		if v.IsNil() {
-			bad.add("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
+			bad.add(true, "Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
 			return bad // its Validate would panic
 		}
 	}
@@ -166,7 +135,7 @@ func backoffErrors(err error) (bad faults) {
 	case nil:
 		return nil
 	case *formula.Fault:
-		bad.add("Backoff."+err.Field, err.Value, "%s", err.Reason)
+		bad.add(true, "Backoff."+err.Field, err.Value, "%s", err.Reason)
 		return bad
 	case *FieldError:
 		return faults{&FieldError{"Backoff." + err.Field, err.Err}}
@@ -204,8 +173,11 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // faults are the faults of a rule, in the order of its fields.
 type faults []error
 
-// add appends a fault. A value that is nil is left out of its text.
-func (f *faults) add(field string, value any, reason string, args ...any) {
+// add appends a fault if the value is wrong. A value that is nil is left out of its text.
+func (f *faults) add(wrong bool, field string, value any, reason string, args ...any) {
+	if !wrong {
+		return
+	}
 	text := fmt.Sprintf(reason, args...)
 	if value != nil {
 		text = show(reflect.ValueOf(value)) + " " + text

@@ -98,14 +98,14 @@ func partsOf[F any](f, one F, ask func(error)) []F {
 	return []F{f}
 }
 
-// join returns the functions of both lists without those behind any of ends. A function that is in both
+// join returns the functions of both lists without those behind end. A function that is in both
 // lists keeps its first place.
-func join[F any](first, next []F, ends ...F) (all []F) {
+func join[F any](first, next []F, end F) (all []F) {
 	for _, f := range slices.Concat(first, next) {
 		if slices.ContainsFunc(all, func(g F) bool { return isSame(f, g) }) {
 			continue
 		}
-		if all = append(all, f); slices.ContainsFunc(ends, func(end F) bool { return SameCode(f, end) }) {
+		if all = append(all, f); SameCode(f, end) {
 			break
 		}
 	}

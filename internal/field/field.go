@@ -49,9 +49,10 @@ func Wait(resp *http.Response) (wait time.Duration, ok bool) {
 			return wait, true
 		}
 	}
-	// GitHub sends a 403, too.
+	// GitHub sends a 403, too. Most servers do not mean a quota by that, so that a classifier has to know
+	// those that do.
 	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden) {
-		return rateLimitReset(resp.Header)
+		return untilFull(readQuotas(resp.Header, false))
 	}
 	return 0, false
 }
@@ -64,19 +65,14 @@ func NamesZero(resp *http.Response) bool {
 	})
 }
 
-// in returns the wait that the field names in a response.
+// in returns the wait that the field names in a response of status 400 or above. No other response
+// can be a reason to send again or to wait.
 func (f *waitField) in(resp *http.Response) (wait time.Duration, ok bool) {
-	if !failed(resp) || len(resp.Header[f.key]) == 0 || f.counts != nil && !f.counts(resp) {
+	if resp == nil || resp.StatusCode < http.StatusBadRequest || len(resp.Header[f.key]) == 0 || f.counts != nil && !f.counts(resp) {
 		return 0, false
 	}
 	ref := received(resp.Header)
 	return Longest(resp.Header[f.key], func(v string) (time.Duration, bool) { return f.read(v, ref) })
-}
-
-// failed reports whether there is a response of status 400 or above. No other
-// response can be a reason to send again or to wait.
-func failed(resp *http.Response) bool {
-	return resp != nil && resp.StatusCode >= http.StatusBadRequest
 }
 
 // Says reports whether any value of the field is the given word. The case does
@@ -93,13 +89,13 @@ func Zero(h http.Header, key string) bool {
 	})
 }
 
-// inLimit reports whether the lines of a field, joined, are short enough to be
+// within reports whether the lines of a field, joined, are short enough to be
 // read.
-func inLimit(lines []string) bool {
+func within(limit int, lines []string) bool {
 	size := 0
 	for _, line := range lines {
 		size += len(line) + len(", ")
-		if size > fieldLimit {
+		if size > limit {
 			return false
 		}
 	}
@@ -109,7 +105,7 @@ func inLimit(lines []string) bool {
 // Longest returns the longest wait that parse finds among the values of a
 // field without white space around them, and 0 if all are negative. If the values are longer than 4 KiB, ok is false.
 func Longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
-	if !inLimit(values) {
+	if !within(fieldLimit, values) {
 		return 0, false
 	}
 	for _, v := range values {
@@ -154,28 +150,18 @@ func usedUp(resp *http.Response) bool {
 // ResetOpenAI reads x-ratelimit-reset-requests and x-ratelimit-reset-tokens in responses of status
 // 429. They are durations such as "6m0s" or "20ms". A field counts only if its
 // x-ratelimit-remaining-… is 0, and the longer wait counts, which is a day at most.
-func ResetOpenAI(resp *http.Response) (time.Duration, bool) { return resets(resp, openAIFields) }
+func ResetOpenAI(resp *http.Response) (time.Duration, bool) { return resets(resp, &openAI) }
 
 // ResetAnthropic reads anthropic-ratelimit-…-reset in responses of status 429, for requests,
 // tokens, input tokens and output tokens. They are instants in the form of RFC 3339. A field counts
 // only if its anthropic-ratelimit-…-remaining is 0, and the latest instant counts. The wait is
 // measured from the response's Date.
-func ResetAnthropic(resp *http.Response) (time.Duration, bool) { return resets(resp, anthropicFields) }
+func ResetAnthropic(resp *http.Response) (time.Duration, bool) { return resets(resp, &anthropic) }
 
-// resets returns the longest reset of the fields with nothing remaining.
-func resets(resp *http.Response, fields []unitFields) (wait time.Duration, ok bool) {
+// resets returns the time until every quota of the group that is used up is full again.
+func resets(resp *http.Response, g *quotaGroup) (wait time.Duration, ok bool) {
 	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
 		return 0, false
 	}
-	ref := received(resp.Header)
-	for _, f := range fields {
-		if !Zero(resp.Header, f.remaining) {
-			continue
-		}
-		d, found := Longest(resp.Header[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
-		if found {
-			wait, ok = max(wait, d), true
-		}
-	}
-	return wait, ok
+	return untilFull(g.quotas(resp.Header))
 }

@@ -156,7 +156,7 @@ func TestResetAnthropic(t *testing.T) {
 				"Anthropic-RateLimit-Tokens-Remaining", "1", "Anthropic-RateLimit-Tokens-Reset", in(24*time.Hour)),
 			time.Hour, true,
 		},
-		{"past", dated(429, "Anthropic-RateLimit-Tokens-Remaining", "0", "Anthropic-RateLimit-Tokens-Reset", in(-time.Minute)), 0, true},
+		{"past", dated(429, "Anthropic-RateLimit-Tokens-Remaining", "0", "Anthropic-RateLimit-Tokens-Reset", in(-time.Minute)), 0, false},
 		{"malformed", dated(429, "Anthropic-RateLimit-Tokens-Remaining", "0", "Anthropic-RateLimit-Tokens-Reset", "60"), 0, false},
 		{"529", dated(529, "Anthropic-RateLimit-Tokens-Remaining", "0", "Anthropic-RateLimit-Tokens-Reset", in(time.Minute)), 0, false},
 	})

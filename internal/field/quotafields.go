@@ -17,30 +17,24 @@ type quotaGroup struct {
 	read  func(h http.Header) []Quota // nil: each field has one number
 }
 
-// unitFields are plain fields of a unit.
+// unitFields are the fields of a unit, which hold one number each, and the function that reads the
+// reset.
 type unitFields struct {
-	unit string
-	plainFields
-}
-
-// A plainFields is a group of fields that hold one number each, and the function
-// that reads the reset.
-type plainFields struct {
-	remaining, reset, limit string
-	wait                    func(s string, ref time.Time) (time.Duration, bool)
+	unit, remaining, reset, limit string
+	wait                          func(s string, ref time.Time) (time.Duration, bool)
 }
 
 var (
-	openAIFields = []unitFields{
-		{"", plainFields{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", reset}},
-		{"tokens", plainFields{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Ratelimit-Limit-Tokens", reset}},
-	}
-	anthropicFields = []unitFields{
-		{"", plainFields{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "Anthropic-Ratelimit-Requests-Limit", instant}},
-		{"tokens", plainFields{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "Anthropic-Ratelimit-Tokens-Limit", instant}},
-		{"input-tokens", plainFields{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "Anthropic-Ratelimit-Input-Tokens-Limit", instant}},
-		{"output-tokens", plainFields{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "Anthropic-Ratelimit-Output-Tokens-Limit", instant}},
-	}
+	openAI = quotaGroup{own: true, units: []unitFields{
+		{"", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", reset},
+		{"tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Ratelimit-Limit-Tokens", reset},
+	}}
+	anthropic = quotaGroup{own: true, units: []unitFields{
+		{"", "Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "Anthropic-Ratelimit-Requests-Limit", instant},
+		{"tokens", "Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "Anthropic-Ratelimit-Tokens-Limit", instant},
+		{"input-tokens", "Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "Anthropic-Ratelimit-Input-Tokens-Limit", instant},
+		{"output-tokens", "Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "Anthropic-Ratelimit-Output-Tokens-Limit", instant},
+	}}
 )
 
 // quotaGroups are all fields that name quotas. The first group that is there and well-formed
@@ -60,20 +54,20 @@ var (
 //   - Shopify, REST: https://shopify.dev/docs/api/admin-rest/usage/rate-limits
 //   - Shopify, REST: https://www.throttleproxy.com/docs/rate-limits/shopify
 var quotaGroups = [...]quotaGroup{
-	{own: true, units: openAIFields},
-	{own: true, units: anthropicFields},
+	openAI,
+	anthropic,
 	{own: true, units: []unitFields{
-		{"", plainFields{"X-Ratelimit-Requests-Remaining", "X-Ratelimit-Requests-Reset", "X-Ratelimit-Requests-Limit", instant}},
-		{"complexity", plainFields{"X-Ratelimit-Complexity-Remaining", "X-Ratelimit-Complexity-Reset", "X-Ratelimit-Complexity-Limit", instant}},
+		{"", "X-Ratelimit-Requests-Remaining", "X-Ratelimit-Requests-Reset", "X-Ratelimit-Requests-Limit", instant},
+		{"complexity", "X-Ratelimit-Complexity-Remaining", "X-Ratelimit-Complexity-Reset", "X-Ratelimit-Complexity-Limit", instant},
 	}},
 	{own: true, units: []unitFields{
-		{"", plainFields{"X-Hubspot-Ratelimit-Remaining", "X-Hubspot-Ratelimit-Interval-Milliseconds", "X-Hubspot-Ratelimit-Max", millis}},
+		{"", "X-Hubspot-Ratelimit-Remaining", "X-Hubspot-Ratelimit-Interval-Milliseconds", "X-Hubspot-Ratelimit-Max", millis},
 	}},
-	{own: true, units: []unitFields{{"", plainFields{remaining: "X-Shopify-Shop-Api-Call-Limit"}}}, read: shopifyQuota},
-	{units: []unitFields{{"", plainFields{remaining: "Ratelimit"}}}, read: draftQuotas},
-	{units: []unitFields{{"", plainFields{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", reset}}}},
-	{units: []unitFields{{"", plainFields{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset}}}},
-	{units: []unitFields{{"", plainFields{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant}}}},
+	{own: true, units: []unitFields{{remaining: "X-Shopify-Shop-Api-Call-Limit"}}, read: shopifyQuota},
+	{units: []unitFields{{remaining: "Ratelimit"}}, read: draftQuotas},
+	{units: []unitFields{{"", "Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", reset}}},
+	{units: []unitFields{{"", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset}}},
+	{units: []unitFields{{"", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant}}},
 }
 
 // quotaLeads has the groups as bits, by the fields without which they name no quota. quotaLengths
@@ -123,12 +117,11 @@ func (g *quotaGroup) quotas(h http.Header) (all []Quota) {
 		return g.read(h)
 	}
 	for i := range g.units {
-		f := &g.units[i]
-		q, ok := f.read(h)
-		switch q.Unit = f.unit; {
-		case !ok || g.own && q.Reset <= 0:
+		q, ok := g.units[i].read(h)
+		if !ok || g.own && q.Reset <= 0 {
 			continue
-		case !g.own && h.Get("X-Ratelimit-Resource") == "graphql":
+		}
+		if !g.own && h.Get("X-Ratelimit-Resource") == "graphql" {
 			q.Unit = "points"
 		}
 		all = append(all, q)
@@ -159,67 +152,30 @@ const (
 	// fieldLimit is how many bytes of a field are read, all its lines together.
 	// An honest server needs a hundredth of that.
 	fieldLimit = 4 << 10
-	// memberLimit and paramLimit bound the members of a field and the
-	// parameters of all its members. The parser allocates for each of them, so
-	// both are checked before it runs.
-	memberLimit = 64
-	paramLimit  = 4 * memberLimit
+	// structuredLimit is the same for a structured field. The parser allocates for each member and
+	// each parameter.
+	structuredLimit = 1 << 10
 )
 
-// parseList reads a list of items (RFC 9651 §4.2.1). The lines of a field are
-// one list.
-func parseList(lines []string) ([]httpsfv.Item, bool) {
-	if !parseable(lines) {
+// parseList reads a list (RFC 9651 §4.2.1). The lines of a field are one list.
+func parseList(lines []string) (httpsfv.List, bool) {
+	if !within(structuredLimit, lines) {
 		return nil, false
 	}
-	members, err := httpsfv.UnmarshalList(lines)
-	if err != nil {
-		return nil, false
-	}
-	items := make([]httpsfv.Item, len(members))
-	for i, m := range members {
-		item, ok := m.(httpsfv.Item)
-		if !ok {
-			return nil, false
-		}
-		items[i] = item
-	}
-	return items, true
+	list, err := httpsfv.UnmarshalList(lines)
+	return list, err == nil
 }
 
-// parseDictionary reads a dictionary (RFC 9651 §4.2.2).
-func parseDictionary(lines []string) (*httpsfv.Dictionary, bool) {
-	if !parseable(lines) {
-		return nil, false
-	}
-	dict, err := httpsfv.UnmarshalDictionary(lines)
-	return dict, err == nil
-}
-
-// parseable reports whether the lines of a field are within the limits. It counts the commas and semicolons in
-// strings as well, because no honest field comes near the limits.
-func parseable(lines []string) bool {
-	if !inLimit(lines) {
-		return false
-	}
-	members, params := len(lines), 0
-	for _, line := range lines {
-		members += strings.Count(line, ",")
-		params += strings.Count(line, ";")
-	}
-	return members <= memberLimit && params <= paramLimit
-}
-
-// quotaName returns the value of an item that can name a quota: a string or a
-// token.
-func quotaName(item httpsfv.Item) (name string, ok bool) {
+// named returns a member of a list that has the name of a quota: a string or a token.
+func named(m httpsfv.Member) (item httpsfv.Item, name string, ok bool) {
+	item, _ = m.(httpsfv.Item)
 	switch v := item.Value.(type) {
 	case string:
-		return v, true
+		return item, v, true
 	case httpsfv.Token:
-		return string(v), true
+		return item, string(v), true
 	}
-	return "", false
+	return item, "", false
 }
 
 // param returns the parameter of an item that has the given key, if it is a

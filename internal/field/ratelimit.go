@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -64,7 +65,7 @@ func Quotas(h http.Header) []Quota {
 	found := readQuotas(h, true)
 	all := found[:0]
 	for _, q := range found {
-		if q.Unit == unitBytes || q.Unit == unitConcurrent || len(q.Unit) > longestUnit {
+		if q.Unit == "content-bytes" || q.Unit == "concurrent-requests" || len(q.Unit) > longestUnit {
 			continue
 		}
 		switch i := slices.IndexFunc(all, func(other Quota) bool { return other.Unit == q.Unit }); {
@@ -77,29 +78,9 @@ func Quotas(h http.Header) []Quota {
 	return all
 }
 
-// Tightest returns the tightest of the [Quotas]. ok is false if there is none.
-func Tightest(h http.Header) (tightest Quota, ok bool) {
-	all := Quotas(h)
-	for i, q := range all {
-		if i == 0 || q.tighter(tightest) {
-			tightest = q
-		}
-	}
-	return tightest, len(all) > 0
-}
-
-// rateLimitReset reads the fields of [Quotas], but for those with units. The wait is the time until every used-up quota is full
-// again. ok is false if no quota is used up.
-//
-// Depending on the server, RateLimit-Reset and X-RateLimit-Reset are a number
-// of seconds, a Unix time or a date. It tells them apart as [RetryAfter]
-// does, but a number of seconds counts as a day at most. X-Rate-Limit-Reset counts
-// only if it is a Unix time or a date, because servers disagree about any other
-// number there.
-//
-// Most servers do not mean a quota by 403, so that a classifier has to know those that do.
-func rateLimitReset(h http.Header) (wait time.Duration, ok bool) {
-	for _, q := range readQuotas(h, false) {
+// untilFull returns the time until every used-up quota is full again. ok is false if no quota is used up.
+func untilFull(all []Quota) (wait time.Duration, ok bool) {
+	for _, q := range all {
 		if q.Remaining == 0 {
 			wait, ok = max(wait, q.Reset), true
 		}
@@ -107,21 +88,15 @@ func rateLimitReset(h http.Header) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// The quota units of draft-ietf-httpapi-ratelimit-headers-10.
-const (
-	unitRequests   = "requests"
-	unitBytes      = "content-bytes"
-	unitConcurrent = "concurrent-requests"
-
-	// longestUnit is the length of the longest unit that is read. Somebody has to keep
-	// each unit.
-	longestUnit = 64
-)
+// longestUnit is the length of the longest unit that is read. Somebody has to keep
+// each unit.
+const longestUnit = 64
 
 // longestReset bounds a reset that is no date, because a wrong number may be any number.
 const longestReset = 24 * time.Hour
 
-// reset reads a date, a Unix time, or a time from now.
+// reset reads a date, a Unix time, or a time from now. It tells them apart as [RetryAfter] does, but a
+// time from now counts as a day at most.
 func reset(s string, ref time.Time) (time.Duration, bool) {
 	if wait, ok := instant(s, ref); ok {
 		return wait, true
@@ -134,15 +109,11 @@ func reset(s string, ref time.Time) (time.Duration, bool) {
 // is 0 if the response does not come from a cache, or if the number is larger
 // than the RFC allows (§1.2.2).
 func age(h http.Header) time.Duration {
-	s := trim(h.Get("Age"))
-	if !digits(s) {
+	seconds, _, ok := number(trim(h.Get("Age")))
+	if !ok || seconds > 1<<31 {
 		return 0
 	}
-	age, _ := Decimal(s, time.Second)
-	if age > 1<<31*time.Second {
-		return 0
-	}
-	return age
+	return time.Duration(seconds) * time.Second
 }
 
 // tighter reports whether q asks for a slower pace than the other quota.
@@ -165,19 +136,22 @@ func (q Quota) pace() float64 {
 // bad member is ignored as a whole.
 func draftQuotas(h http.Header) []Quota {
 	field := h["Ratelimit"]
-	items, ok := parseList(field)
+	members, ok := parseList(field)
 	if !ok {
 		return seventhDraft(field)
 	}
 	policies, _ := parseList(h["Ratelimit-Policy"])
 	var all []Quota
-	for _, item := range items {
-		name, named := quotaName(item)
+	for _, m := range members {
+		item, name, ok := named(m)
+		if !ok {
+			return nil
+		}
 		remaining, known := param(item, "r")
 		reset, timed := param(item, "t")
 		_, hasReset := item.Params.Get("t")
 		switch {
-		case !named || !known || hasReset && !timed:
+		case !known || hasReset && !timed:
 			return nil
 		case timed:
 			q := Quota{Remaining: remaining, Reset: min(scale(reset, 0, time.Second), longestReset)}
@@ -189,11 +163,11 @@ func draftQuotas(h http.Header) []Quota {
 }
 
 // describe takes the limit (q) and the unit (qu) from the policy with the name of the quota.
-func (q *Quota) describe(policies []httpsfv.Item, name string) {
-	for _, p := range policies {
-		if n, ok := quotaName(p); ok && n == name {
+func (q *Quota) describe(policies httpsfv.List, name string) {
+	for _, m := range policies {
+		if p, n, ok := named(m); ok && n == name {
 			q.Limit, _ = param(p, "q")
-			if unit, _ := p.Params.Get("qu"); unit != unitRequests {
+			if unit, _ := p.Params.Get("qu"); unit != "requests" {
 				q.Unit, _ = unit.(string)
 			}
 			return
@@ -204,8 +178,11 @@ func (q *Quota) describe(policies []httpsfv.Item, name string) {
 // seventhDraft reads RateLimit in the form of the seventh draft, "limit=100,
 // remaining=50, reset=5". Several servers still send it.
 func seventhDraft(field []string) []Quota {
-	dict, ok := parseDictionary(field)
-	if !ok {
+	if !within(structuredLimit, field) {
+		return nil
+	}
+	dict, err := httpsfv.UnmarshalDictionary(field)
+	if err != nil {
 		return nil
 	}
 	remaining, known := entry(dict, "remaining")
@@ -217,10 +194,10 @@ func seventhDraft(field []string) []Quota {
 	return []Quota{{Remaining: remaining, Reset: min(scale(reset, 0, time.Second), longestReset), Limit: limit}}
 }
 
-// read reads the group from a header. Of several remaining quotas the smallest
+// read reads the quota from a header. Of several remaining quotas the smallest
 // counts, and of several resets the latest.
-func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
-	q.Remaining = math.MaxInt64
+func (f *unitFields) read(h http.Header) (q Quota, ok bool) {
+	q.Unit, q.Remaining = f.unit, math.MaxInt64
 	for _, v := range h[f.remaining] {
 		n, _, valid := number(trim(v))
 		if !valid {
@@ -236,11 +213,12 @@ func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
 
 // plainLimit reads a limit such as "100", or "100, 100;w=60" of the older
 // drafts.
-func plainLimit(field []string) (limit int64) {
-	if len(field) == 1 && len(field[0]) <= 15 && digits(field[0]) { // nearly every limit is a plain number
-		limit, _, _ = number(field[0])
-	} else if items, ok := parseList(field); ok && len(items) > 0 {
-		limit, _ = natural(items[0].Value)
+func plainLimit(field []string) int64 {
+	if len(field) == 0 {
+		return 0
 	}
+	first, _, _ := strings.Cut(trim(field[0]), ",")
+	first, _, _ = strings.Cut(first, ";")
+	limit, _, _ := number(first)
 	return limit
 }

@@ -5,6 +5,7 @@ package field
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -40,15 +41,7 @@ func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 	}
 	// A gateway may have joined several fields. A date, which contains a comma
 	// itself, was tried before.
-	var wait time.Duration
-	for part := range strings.SplitSeq(s, ",") {
-		d, ok := instantOrSpan(unquote(trim(part)), ref)
-		if !ok {
-			return 0, false
-		}
-		wait = max(wait, d)
-	}
-	return wait, true
+	return Longest(strings.Split(s, ","), func(v string) (time.Duration, bool) { return instantOrSpan(unquote(v), ref) })
 }
 
 // unquote removes the quotes around a value.
@@ -88,17 +81,12 @@ func instantOrSpan(s string, ref time.Time) (time.Duration, bool) {
 
 // instant reads a Unix time or a date. The wait is negative if it is past.
 func instant(s string, ref time.Time) (time.Duration, bool) {
-	if whole, nanos, ok := number(s); ok {
-		return untilUnixTime(whole, nanos, ref)
-	}
-	at, ok := httpDate(s, ref)
-	return at.Sub(ref), ok
-}
-
-// untilUnixTime returns the time until a Unix time in seconds or milliseconds. ok is
-// false if the number cannot be a Unix time.
-func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool) {
-	if whole > latestInstant {
+	whole, billionths, ok := number(s)
+	switch {
+	case !ok:
+		at, ok := httpDate(s, ref)
+		return at.Sub(ref), ok
+	case whole > latestInstant: // in milliseconds
 		wait := time.UnixMilli(whole).Add(scale(0, billionths, time.Millisecond)).Sub(ref)
 		return wait, wait >= -stale && wait <= farthest
 	}
@@ -108,22 +96,15 @@ func untilUnixTime(whole, billionths int64, ref time.Time) (time.Duration, bool)
 
 // span reads a time from now: a number of seconds, or numbers with units.
 func span(s string) (time.Duration, bool) {
-	count := s
+	count := strings.ToLower(s)
 	for _, unit := range [...]string{"seconds", "second", "secs", "sec"} {
-		if head, ok := strings.CutSuffix(strings.ToLower(s), unit); ok {
-			count = head
-		}
+		count = strings.TrimSuffix(count, unit)
 	}
 	if wait, ok := Decimal(trim(count), time.Second); ok {
 		return wait, true
 	}
-	return duration(s)
-}
-
-// duration reads a duration in Go's form, without a sign.
-func duration(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
-	return d, err == nil && strings.Trim(s, "+-") == s
+	return d, err == nil && strings.Trim(s, "+-") == s // without a sign
 }
 
 // Decimal reads digits, with or without a fraction, as a number of units. It
@@ -153,36 +134,16 @@ func number(s string) (whole, billionths int64, ok bool) {
 	if !digits(head) || point && !digits(tail) {
 		return 0, 0, false
 	}
-	for i := range len(head) {
-		d := int64(head[i] - '0')
-		if whole > (math.MaxInt64-d)/10 {
-			whole = math.MaxInt64
-			break
-		}
-		whole = whole*10 + d
-	}
-	unit := int64(100_000_000)
-	for i := range len(tail) {
-		if unit == 0 {
-			if tail[i] != '0' {
-				billionths++
-				break
-			}
-		}
-		billionths += unit * int64(tail[i]-'0')
-		unit /= 10
+	whole, _ = strconv.ParseInt(head, 10, 64)
+	tail += "000000000"
+	billionths, _ = strconv.ParseInt(tail[:9], 10, 64)
+	if strings.Trim(tail[9:], "0") != "" {
+		billionths++
 	}
 	return whole, billionths, true
 }
 
-func digits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+func digits(s string) bool { return s != "" && strings.TrimLeft(s, "0123456789") == "" }
 
 // trim removes the white space around a field's value (RFC 9110 §5.6.3). For a
 // value longer than fieldLimit it returns an empty string, which is not valid
@@ -195,7 +156,7 @@ func trim(s string) string {
 	return strings.Trim(s, " \t")
 }
 
-// dateForms are the forms of a date with a year of four digits. The first two are
+// dateForms are the forms of a date. The first two and the last are
 // in RFC 9110 §5.6.7. The second of them, asctime, is in GMT without saying so.
 // The others are those of RFC 3339 and ISO 8601, which RFC 9110 does not allow. Their
 // T may be a space, their seconds and their zone may be missing, and no zone means UTC.
@@ -214,6 +175,7 @@ var dateForms = [...]string{
 	"2006-01-02T15:04",
 	"20060102T150405Z0700",
 	"20060102T1504Z0700",
+	rfc850,
 }
 
 // rfc850 is the obsolete form with a year of two digits.
@@ -236,33 +198,24 @@ func httpDate(s string, ref time.Time) (time.Time, bool) {
 		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
 	}
 	for _, form := range dateForms {
-		if t, err := time.Parse(form, s); err == nil {
+		switch t, err := time.Parse(form, s); {
+		case err == nil && form == rfc850:
+			return nearCentury(t.UTC(), ref), true
+		case err == nil:
 			return t.UTC(), true
 		}
 	}
-	t, err := time.Parse(rfc850, s)
-	if err != nil {
-		return time.Time{}, false
-	}
-	return nearCentury(t.UTC(), ref)
+	return time.Time{}, false
 }
 
 // nearCentury moves a date whose year had two digits to the latest such year
 // that is not more than 50 years after ref (RFC 9110 §5.6.7). The time package
-// always takes 69 to 99 for the last century. ok is false for a 29 February in
-// a year that does not have that day.
-func nearCentury(t, ref time.Time) (_ time.Time, ok bool) {
-	ref = ref.UTC()
-	limit := ref.AddDate(50, 0, 0)
-	year := limit.Year() - (limit.Year()-t.Year())%100
-	at := inYear(t, year)
+// always takes 69 to 99 for the last century.
+func nearCentury(t, ref time.Time) time.Time {
+	limit := ref.UTC().AddDate(50, 0, 0)
+	at := t.AddDate(limit.Year()/100*100-t.Year()/100*100, 0, 0)
 	if at.After(limit) {
-		year -= 100
-		at = inYear(t, year)
+		at = at.AddDate(-100, 0, 0)
 	}
-	return at, at.Day() == t.Day()
-}
-
-func inYear(t time.Time, year int) time.Time {
-	return time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
+	return at
 }

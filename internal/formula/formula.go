@@ -4,6 +4,7 @@
 package formula
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -65,12 +66,7 @@ func Plus(a, b time.Duration) time.Duration {
 }
 
 // positive returns d, or the default if d is zero or invalid.
-func positive(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
+func positive(d, otherwise time.Duration) time.Duration { return cmp.Or(max(d, 0), otherwise) }
 
 // growth returns the factor f, or the default if f is zero or invalid.
 func growth(f, otherwise float64) float64 {
@@ -169,17 +165,14 @@ func (e Exponential) At(n int, prev time.Duration, u float64) time.Duration {
 func (e Exponential) Validate() error {
 	base, _, top, _ := e.fields()
 	_, most := e.jitterFactor()
-	var unknown, jitter, factor error
-	if e.Jitter != "" && !slices.Contains(Jitters, e.Jitter) {
-		unknown = &Fault{"Jitter", e.Jitter, "is none of " + strings.Join(Jitters, ", ")}
-	}
-	if jitter = checkShare("JitterFactor", e.JitterFactor, most); jitter != nil && most == 0 {
-		jitter = &Fault{"JitterFactor", e.JitterFactor, "has no effect with Jitter " + e.Jitter}
-	}
-	if e.Factor != 0 && e.Jitter == "decorrelated" {
-		factor = &Fault{"Factor", e.Factor, "has no effect with Jitter decorrelated"}
-	}
-	return errors.Join(curve("Base", e.Base, base, "Factor", e.Factor, "Max", e.Max, top), factor, unknown, jitter)
+	known := e.Jitter == "" || slices.Contains(Jitters, e.Jitter)
+	var bad faults
+	bad.curve("Base", e.Base, base, "Factor", e.Factor, "Max", e.Max, top)
+	bad.add(e.Factor != 0 && e.Jitter == "decorrelated", "Factor", e.Factor, "has no effect with Jitter decorrelated")
+	bad.add(!known, "Jitter", e.Jitter, "is none of "+strings.Join(Jitters, ", "))
+	bad.add(e.JitterFactor != 0 && most == 0, "JitterFactor", e.JitterFactor, "has no effect with Jitter "+e.Jitter)
+	bad.share("JitterFactor", e.JitterFactor, most)
+	return errors.Join(bad...)
 }
 
 // A Constant is a backoff.Constant.
@@ -199,7 +192,9 @@ func (g Google) At(n int, _ time.Duration, u float64) time.Duration {
 
 // Validate returns a Fault if the field is invalid.
 func (g Google) Validate() error {
-	return errors.Join(checkDuration("MaximumBackoff", g.MaximumBackoff))
+	var bad faults
+	bad.add(g.MaximumBackoff < 0, "MaximumBackoff", g.MaximumBackoff, "is negative")
+	return errors.Join(bad...)
 }
 
 // A Geometric is a backoff.Geometric.
@@ -225,7 +220,9 @@ func (g Geometric) At(n int, _ time.Duration, _ float64) time.Duration {
 // Validate returns a Fault for each invalid field.
 func (g Geometric) Validate() error {
 	first, _, top := g.fields()
-	return curve("Time", g.Time, first, "Rate", g.Rate, "Max", g.Max, top)
+	var bad faults
+	bad.curve("Time", g.Time, first, "Rate", g.Rate, "Max", g.Max, top)
+	return errors.Join(bad...)
 }
 
 // A Normal is a backoff.Normal.
@@ -258,8 +255,10 @@ func (d Normal) At(n int, prev time.Duration, u float64) time.Duration {
 // Validate returns a Fault for each invalid field.
 func (d Normal) Validate() error {
 	first, _, top, _ := d.fields()
-	return errors.Join(curve("MinDelay", d.MinDelay, first, "Factor", d.Factor, "MaxDelay", d.MaxDelay, top),
-		checkShare("Jitter", d.Jitter, mostNormal))
+	var bad faults
+	bad.curve("MinDelay", d.MinDelay, first, "Factor", d.Factor, "MaxDelay", d.MaxDelay, top)
+	bad.share("Jitter", d.Jitter, mostNormal)
+	return errors.Join(bad...)
 }
 
 // A Randomized is a backoff.Randomized.
@@ -285,8 +284,10 @@ func (r Randomized) At(n int, _ time.Duration, u float64) time.Duration {
 // Validate returns a Fault for each invalid field.
 func (r Randomized) Validate() error {
 	first, _, top, _ := r.fields()
-	return errors.Join(checkShare("RandomizationFactor", r.RandomizationFactor, 1),
-		curve("InitialInterval", r.InitialInterval, first, "Multiplier", r.Multiplier, "MaxInterval", r.MaxInterval, top))
+	var bad faults
+	bad.share("RandomizationFactor", r.RandomizationFactor, 1)
+	bad.curve("InitialInterval", r.InitialInterval, first, "Multiplier", r.Multiplier, "MaxInterval", r.MaxInterval, top)
+	return errors.Join(bad...)
 }
 
 // A Fault is a field with an invalid value.
@@ -299,38 +300,30 @@ type Fault struct {
 // Error returns "Field: value reason".
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %v %s", f.Field, f.Value, f.Reason) }
 
-// The checks below refuse exactly the values that their namesakes in formula.go replace
-// by a default. They return nil for every other value.
+// faults are the faults of a formula. They refuse exactly the values that the functions above replace by
+// a default.
+type faults []error
 
-func checkDuration(field string, d time.Duration) error {
-	if d < 0 {
-		return &Fault{field, d, "is negative"}
+// add appends a fault if the value is wrong.
+func (f *faults) add(wrong bool, field string, value any, reason string) {
+	if wrong {
+		*f = append(*f, &Fault{field, value, reason})
 	}
-	return nil
 }
 
-func checkShare(field string, f, most float64) error {
-	switch {
-	case f == 0 || share(f, most, 0) != 0:
-		return nil
-	case most == math.MaxFloat64:
-		return &Fault{field, f, "is not a finite number above zero"}
-	default:
-		return &Fault{field, f, fmt.Sprintf("is not a number from 0 to %.4g", most)}
-	}
+// share checks a jitter, which has no effect if most is zero.
+func (f *faults) share(field string, jitter, most float64) {
+	wrong := jitter != 0 && share(jitter, most, 0) == 0
+	f.add(wrong && most == math.MaxFloat64, field, jitter, "is not a finite number above zero")
+	f.add(wrong && most > 0 && most <= 1, field, jitter, fmt.Sprintf("is not a number from 0 to %.4g", most))
 }
 
 // curve checks the fields that most formulas have: the first wait, the factor between the waits
 // and the cap. low and high are the first wait and the cap with their defaults filled in, because a cap can
 // be too low for a default as well as for a given value.
-func curve(first string, d, low time.Duration, factor string, f float64, last string, top, high time.Duration) error {
-	bad := []error{checkDuration(first, d)}
-	if f != 0 && growth(f, 0) == 0 {
-		bad = append(bad, &Fault{factor, f, "is not a finite number of at least 1"})
-	}
-	bad = append(bad, checkDuration(last, top))
-	if low > high {
-		bad = append(bad, &Fault{last, high, fmt.Sprintf("is less than %s (%v)", first, low)})
-	}
-	return errors.Join(bad...)
+func (f *faults) curve(first string, d, low time.Duration, factor string, by float64, last string, top, high time.Duration) {
+	f.add(d < 0, first, d, "is negative")
+	f.add(by != 0 && growth(by, 0) == 0, factor, by, "is not a finite number of at least 1")
+	f.add(top < 0, last, top, "is negative")
+	f.add(low > high, last, high, fmt.Sprintf("is less than %s (%v)", first, low))
 }

@@ -402,31 +402,26 @@ func fold(key string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
-const (
-	attempts = `write "max_attempts", which counts the first attempt, too`
-	backoffs = `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`
-	codes    = `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`
-	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
-	elapsed  = `write "max_elapsed_time", after which no retry starts`
-	profiles = `write "profile", as in "github"`
-	breaker  = `write "circuit_breaker", as in {"enabled": "on", "fail_fast": "on"}`
-	limiter  = `write "concurrency", as in {"max": 100}`
-	rate     = `write "rate_limit", as in {"per_second": 10}`
-)
-
 // foreignKeys are keys that other libraries have for fields of a rule, folded by
 // fold, and the text to write instead.
-var foreignKeys = map[string]string{
-	"retries": attempts, "maxretries": attempts, "retrymax": attempts, "retrycount": attempts,
-	"attempts": attempts, "maxtries": attempts,
-	"timeout":       `write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
-	"pertrytimeout": `write "attempt_timeout"`,
-	"deadline":      elapsed, "maxelapsed": elapsed, "totaltimeout": elapsed,
-	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
-	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
-	"methods": methods, "allowedmethods": methods,
-	"circuitbreaker": breaker, "breaker": breaker,
-	"bulkhead": limiter, "maxconcurrency": limiter,
-	"rate": rate, "rps": rate, "qps": rate,
-	"provider": profiles, "preset": profiles, "profiles": profiles,
-}
+var foreignKeys = func() map[string]string {
+	keys := map[string]string{}
+	for list, text := range map[string]string{
+		"retries maxretries retrymax retrycount attempts maxtries": `write "max_attempts", which counts the first attempt, too`,
+		"timeout":                          `write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
+		"pertrytimeout":                    `write "attempt_timeout"`,
+		"deadline maxelapsed totaltimeout": `write "max_elapsed_time", after which no retry starts`,
+		"jitter delay initialinterval multiplier retrywaitmax": `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`,
+		"retryon statuscodes statusforcelist":                  `write "classify", as in [{"status": [500, 502], "class": "ambiguous"}]`,
+		"methods allowedmethods":                               `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`,
+		"circuitbreaker breaker":                               `write "circuit_breaker", as in {"enabled": "on", "fail_fast": "on"}`,
+		"bulkhead maxconcurrency":                              `write "concurrency", as in {"max": 100}`,
+		"rate rps qps":                                         `write "rate_limit", as in {"per_second": 10}`,
+		"provider preset profiles":                             `write "profile", as in "github"`,
+	} {
+		for key := range strings.FieldsSeq(list) {
+			keys[key] = text
+		}
+	}
+	return keys
+}()

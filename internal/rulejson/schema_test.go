@@ -3,13 +3,12 @@ package rulejson
 import (
 	"encoding/json"
 	"flag"
-	"go/ast"
-	goparser "go/parser"
-	"go/token"
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -303,28 +302,16 @@ func clause() object {
 
 // read reads the comments of the fields of all structs in a directory.
 func (s *schemer) read(dir string) {
-	files, err := os.ReadDir(dir)
+	files, err := filepath.Glob(dir + "/*.go")
 	require.NoError(s.t, err)
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
-		}
-		parsed, err := goparser.ParseFile(token.NewFileSet(), dir+"/"+f.Name(), nil, goparser.ParseComments)
+	for _, file := range files {
+		code, err := os.ReadFile(file)
 		require.NoError(s.t, err)
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
+		for _, typ := range regexp.MustCompile(`(?s)\ntype (\w+) struct {\n(.*?)\n}\n`).FindAllStringSubmatch(string(code), -1) {
+			for _, field := range regexp.MustCompile(`((?m:^\t//.*\n)+)\t(\w+) `).FindAllStringSubmatch(typ[2], -1) {
+				s.docs[typ[1]+"."+field[2]] = plainText(regexp.MustCompile(`(?m)^\t// ?`).ReplaceAllString(field[1], ""))
 			}
-			if st, ok := spec.Type.(*ast.StructType); ok {
-				for _, field := range st.Fields.List {
-					for _, name := range field.Names {
-						s.docs[spec.Name.Name+"."+name.Name] = plainText(field.Doc.Text())
-					}
-				}
-			}
-			return false
-		})
+		}
 	}
 }
 

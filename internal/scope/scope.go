@@ -31,7 +31,18 @@ func Key(seed maphash.Seed, h http.Header) uint64 {
 	if kind == "" {
 		return 0
 	}
-	return hash(seed, kind, value)
+	var sum maphash.Hash
+	sum.SetSeed(seed)
+	for i := range len(kind) {
+		c := kind[i] // whose case does not matter
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		_ = sum.WriteByte(c)
+	}
+	_ = sum.WriteByte(0) // no kind has it
+	_, _ = sum.WriteString(value)
+	return sum.Sum64()
 }
 
 // Text returns the part of the credentials that counts for Key, as a text. It is
@@ -42,21 +53,4 @@ func Text(h http.Header) string {
 		return ""
 	}
 	return strings.ToLower(kind) + "\x00" + value
-}
-
-// hash keeps kinds of credentials apart with a separator that none contains. The case of
-// the kind does not matter.
-func hash(seed maphash.Seed, kind, value string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for i := range len(kind) {
-		c := kind[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		_ = h.WriteByte(c)
-	}
-	_ = h.WriteByte(0)
-	_, _ = h.WriteString(value)
-	return h.Sum64()
 }

@@ -20,16 +20,11 @@ func TestKey(t *testing.T) {
 		"no credentials":                    {nil, http.Header{"Accept": {"x"}}, true},
 		"some, and none":                    {nil, auth("Basic eDp5"), false},
 		"the case of the kind":              {auth("Basicz eDp5"), auth("bASICZ eDp5"), true},
-		"the case of a value":               {auth("Basic a"), auth("Basic A"), false},
 		"the sign before the letters":       {auth("a@ x"), auth("a` x"), false},
 		"the sign after the letters":        {auth("a[ x"), auth("a{ x"), false},
-		"another value":                     {auth("Basic eDp5"), auth("Basic eDp6"), false},
-		"another kind":                      {auth("Basic x"), auth("Bearer x"), false},
 		"where the kind ends":               {auth("ab c"), auth("a bc"), false},
 		"the part that stays the same":      {auth(digest), auth(`digest nonce="2", username="ann"`), true},
 		"a kind whose value always changes": {auth("Negotiate YII1"), auth("negotiate YII2"), true},
-		"a key":                             {http.Header{"X-Api-Key": {"1"}}, http.Header{"X-Api-Key": {"2"}}, false},
-		"two headers":                       {http.Header{"X-Api-Key": {"1"}}, http.Header{"Api-Key": {"1"}}, false},
 	} {
 		assert.Equal(t, row.same, Key(seed, row.a) == Key(seed, row.b), name)
 		assert.Equal(t, row.same, Text(row.a) == Text(row.b), "%s: %q and %q", name, Text(row.a), Text(row.b))

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -217,43 +216,13 @@ type scripted struct{ where string }
 
 func (p *scripted) String() string { return "a scripted panic in " + p.where }
 
-// A streamError is an HTTP/2 stream error. net/http does not export its own
-// type.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string {
-	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
-}
-
-// As fills any struct with the same fields, as the As method of net/http's type
-// does.
-func (e streamError) As(target any) bool {
-	from, to := reflect.ValueOf(e), reflect.ValueOf(target).Elem()
-	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
-		return false
-	}
-	for i := range from.NumField() {
-		if to.Type().Field(i).Name != from.Type().Field(i).Name {
-			return false
-		}
-	}
-	for i := range from.NumField() {
-		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
-	}
-	return true
-}
-
 // errorOf returns the error of an attempt that fails.
 func errorOf(o outcome) error {
 	switch o {
 	case cannotDial:
 		return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	case refuses:
-		return streamError{StreamID: 5, Code: 7}
+		return errors.New("stream error: stream ID 5; REFUSED_STREAM; received from peer")
 	case resets:
 		return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	case talksNonsense:

@@ -99,24 +99,17 @@ func retryInfo(o classify.Outcome) (wait time.Duration, ok bool) {
 	if body[0] != '[' { // the response of a streaming method is a list
 		body = slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	var answers []googleError
+	var answers []struct { // the part of google.rpc.Status in JSON that holds the delay
+		Error struct {
+			Details []struct {
+				Type       string          `json:"@type"`
+				RetryDelay json.RawMessage `json:"retryDelay"`
+			} `json:"details"`
+		} `json:"error"`
+	}
 	if json.Unmarshal(body, &answers) != nil {
 		return 0, false
 	}
-	return retryDelay(answers)
-}
-
-// googleError is the part of google.rpc.Status in JSON that holds the delay.
-type googleError struct {
-	Error struct {
-		Details []struct {
-			Type       string          `json:"@type"`
-			RetryDelay json.RawMessage `json:"retryDelay"`
-		} `json:"details"`
-	} `json:"error"`
-}
-
-func retryDelay(answers []googleError) (time.Duration, bool) {
 	var delays []string
 	for _, a := range answers {
 		for _, d := range a.Error.Details {

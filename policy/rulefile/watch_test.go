@@ -164,29 +164,22 @@ func TestWatchAMissingFile(t *testing.T) {
 	})
 }
 
-// A fault that is not there in two readings in a row is not reported, also if the faults come by
-// turns.
-func TestWatchFaultsByTurns(t *testing.T) {
-	f := watchFile(t, t.Context(), 0)
-	for i, text := range []string{"{", "{", "[", "{", "[", "{", "["} {
-		require.NoError(t, os.WriteFile(f.Path, []byte(text), 0o600))
-		_ = f.check(false)
-		assert.Len(t, f.told, min(i, 1), "reading %d", i)
-	}
-	_ = f.check(false)
-	assert.Len(t, f.told, 2, "attempts told")
-}
-
+// A fault is reported once, when it is there in two readings in a row. If the faults come by turns, none is reported.
 // Another fault is reported, too, and so is the same fault after good rules.
 func TestWatchReportsEachFaultOnce(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
-	for i, text := range []string{"{", "[", goodFile, "["} {
-		require.NoError(t, os.WriteFile(f.Path, []byte(text), 0o600))
-		for range 3 {
-			_ = f.check(false)
-		}
-		assert.Len(t, f.told, i+1, "attempts told")
-		assert.Equal(t, text == goodFile, f.last() == nil)
+	for i, row := range []struct {
+		text string
+		told int
+	}{
+		{"{", 0}, {"{", 1}, {"[", 1}, {"{", 1}, {"[", 1}, {"{", 1}, {"[", 1}, {"[", 2}, {"[", 2}, {goodFile, 3}, {goodFile, 3}, {"[", 3}, {"[", 4},
+	} {
+		require.NoError(t, os.WriteFile(f.Path, []byte(row.text), 0o600))
+		_ = f.check(false)
+		assert.Len(t, f.told, row.told, "reading %d", i)
+	}
+	for i, err := range f.told {
+		assert.Equal(t, i == 2, err == nil, "report %d", i)
 	}
 }
 

@@ -46,7 +46,7 @@ type judgement struct {
 	Quota   *quota         `json:"quota"`
 }
 
-// A quota is what the response said about the rest of a quota.
+// A quota is what the response said about the rest of its first quota.
 type quota struct {
 	Remaining int64         `json:"remaining"`
 	Limit     int64         `json:"limit,omitzero"`
@@ -142,8 +142,8 @@ func judge(o options, patterns []string, e *transport.AttemptEnd, took time.Dura
 		j.Hint = &hint
 	}
 	if e.Response != nil {
-		if q, ok := field.Tightest(e.Response.Header); ok {
-			j.Quota = &quota{q.Remaining, q.Limit, waits.Seconds(q.Reset)}
+		if all := field.Quotas(e.Response.Header); len(all) > 0 {
+			j.Quota = &quota{all[0].Remaining, all[0].Limit, waits.Seconds(all[0].Reset)}
 		}
 	}
 	return j
