@@ -362,7 +362,7 @@ func noisy(n int) []byte {
 
 // The bytes in all buffers are counted, and bounded for a whole Transport.
 func TestKeptBytesAreBounded(t *testing.T) {
-	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
+	for size, want := range map[int]int{10: 200, replay.Small + 10: 200, replay.Small + 11: 503} {
 		base := script(status(503), status(200))
 		tr := over(t, transport.Config{Rule: quick}, base)
 		tr.Kept().Memory.Store(replay.MaxMemory - 10) // by large uploads of others

@@ -163,7 +163,7 @@ func (r *race) launch() *hedge {
 		}
 	}
 	if r.body != nil {
-		if _, err := r.body.Rewind(r.Ctx, replay.MaxBusy); err != nil || !r.body.Concurrent() {
+		if err := r.body.Rewind(r.Ctx, replay.MaxBusy); err != nil || !r.body.Concurrent() {
 			return nil
 		}
 	}

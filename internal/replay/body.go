@@ -75,12 +75,8 @@ type Body interface {
 	// to connect there, its error looks like the error of a request that never left.
 	Broke() bool
 
-	// Replayable reports whether the body can be produced again, as far as is known now. A body
-	// that broke cannot.
-	// Rewind and GetBody may still fail.
-	Replayable() bool
-
-	// Why returns why the body cannot be produced again, nil if nothing is known.
+	// Why returns why the body cannot be produced again, as far as is known now. A body that broke
+	// cannot. If Why returns nil, Rewind and GetBody may still fail.
 	Why() error
 
 	// Concurrent reports whether two attempts can have the body at the same time.
@@ -93,11 +89,10 @@ type Body interface {
 	// After an error the attempt still has the body.
 	//
 	// Rewind comes before the response at hand is given up. If there is no body for
-	// another attempt, the caller can thus have that response. getBody reports whether
-	// GetBody must be called before Next.
-	Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error)
+	// another attempt, the caller can thus have that response.
+	Rewind(ctx context.Context, limit time.Duration) error
 
-	// GetBody calls the caller's GetBody for an attempt that is about to be sent. By
+	// GetBody calls the caller's GetBody, if that is due, for an attempt that is about to be sent. By
 	// then nothing of the old attempt is left that could read the result of GetBody.
 	// Its body was detached, its response is discarded, and the wait is over. If ctx
 	// ends first, its error is [ErrEnded].
@@ -136,12 +131,6 @@ func Once(req *http.Request, pool *Pool) Body {
 		s.finished = true
 	}
 	return b
-}
-
-// Broke reports whether the body that an attempt has failed to be read or closed (see [Body]).
-func Broke(body io.ReadCloser) bool {
-	b, ok := body.(interface{ Broke() bool })
-	return ok && b.Broke()
 }
 
 // checked checks the results of a GetBody.

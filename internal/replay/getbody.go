@@ -150,14 +150,14 @@ func (b *getBodyBody) broken(method string, err error) {
 
 // Rewind makes the replacement of a body in memory itself, because GetBody is not
 // called before a hedge.
-func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error) {
+func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err = b.detachWithin(ctx, limit)
+	err := b.detachWithin(ctx, limit)
 	if err == nil && inMemory(b.current.body) {
 		_, err = b.remake(ctx)
 	}
-	return b.current.phase == detached, err
+	return err
 }
 
 func (b *getBodyBody) Detach(ctx context.Context) {
@@ -268,80 +268,67 @@ func (b *getBodyBody) Finish() {
 	}
 }
 
-func (r *getBodyReader) Broke() bool { return r.b.Broke() }
-
-// Replayable reports that the body is replayable unless it broke, because only GetBody itself can
-// tell more.
-func (b *getBodyBody) Replayable() bool { return !b.Broke() }
-
 func (b *getBodyBody) Concurrent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return inMemory(b.current.body)
 }
 
-// A getBodyCall is a call of the caller's GetBody. It runs in a goroutine of its own, because
-// GetBody may block for longer than the context of the request lasts. The lease is in use
-// until somebody has taken its body or closed it, so GetBody is never called beside it.
-type getBodyCall struct {
-	done     chan struct{} // closed when GetBody has returned
+// A made has the results of a call of the caller's GetBody.
+type made struct {
 	body     io.ReadCloser
 	err      error
 	panicked any
-	over     bool // GetBody has returned; as left, guarded by the mu of the body
-	left     bool // nobody waits for the body any more
 }
 
 // callGetBody calls GetBody and returns its results, or ErrEnded if ctx ends first; the lock
-// is held, and given up meanwhile. The body is not busy.
+// is held, and given up meanwhile. The body is not busy. GetBody has a goroutine of its own, because
+// it may block for longer than the context of the request lasts. The lease is in use until somebody
+// has taken its body or closed it, so GetBody is never called beside it.
 func (b *getBodyBody) callGetBody(ctx context.Context) (io.ReadCloser, error) {
 	if ctx.Err() != nil {
 		return nil, ErrEnded
 	}
-	c := &getBodyCall{done: make(chan struct{}), err: errors.New("Request.GetBody ended its goroutine")}
+	results, left := make(chan made), make(chan struct{})
 	b.users++
-	go b.run(c)
 	b.mu.Unlock()
+	go b.run(results, left)
 	select {
-	case <-c.done:
 	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	if !c.over {
-		c.left, b.why = true, ErrEnded
+		close(left)
+		b.mu.Lock()
+		b.why = ErrEnded
 		return nil, ErrEnded
+	case m := <-results:
+		b.mu.Lock()
+		b.leave()
+		if b.why = m.err; m.panicked != nil {
+			panic(m.panicked)
+		}
+		return m.body, m.err
 	}
-	b.leave()
-	if c.panicked != nil {
-		b.why = errors.New("Request.GetBody panicked")
-		panic(c.panicked)
-	}
-	b.why = c.err
-	return c.body, c.err
 }
 
-// run calls GetBody. If it returns late, nobody gets its body or hears of its panic.
-func (b *getBodyBody) run(c *getBodyCall) {
-	defer close(c.done)
+// run calls GetBody. If it returns when left is closed, nobody gets its body, or hears of its panic or
+// of one of the Close.
+func (b *getBodyBody) run(results chan<- made, left <-chan struct{}) {
+	m := made{err: errors.New("Request.GetBody panicked or ended its goroutine")}
 	defer func() {
-		c.panicked = recover()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		c.over = true
-		if c.left {
-			b.mu.Unlock()
-			c.closeLate()
+		m.panicked = recover()
+		select {
+		case results <- m:
+			return
+		case <-left:
+		}
+		defer func() {
+			_ = recover()
 			b.mu.Lock()
 			b.leave()
+			b.mu.Unlock()
+		}()
+		if m.body != nil {
+			_ = m.body.Close()
 		}
 	}()
-	c.body, c.err = checked(b.getBody())
-}
-
-// closeLate closes a body that nobody waits for. Nobody hears of a panic of its Close either.
-func (c *getBodyCall) closeLate() {
-	defer func() { _ = recover() }()
-	if c.body != nil && c.err == nil {
-		_ = c.body.Close()
-	}
+	m.body, m.err = checked(b.getBody())
 }

@@ -48,13 +48,12 @@ func TestGetBodyAfterTheEnd(t *testing.T) {
 func TestGetBodyPanics(t *testing.T) {
 	b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
 	next(b)
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	require.NoError(t, err)
-	assert.True(t, getBody)
-	assert.Panics(t, func() { _ = b.GetBody(t.Context()) })
-	assert.ErrorContains(t, b.Why(), "panicked")
-	getBody, _ = b.Rewind(t.Context(), MaxBusy)
-	assert.True(t, getBody)
+	require.NoError(t, rewind(b))
+	for range 2 {
+		assert.Panics(t, func() { _ = b.GetBody(t.Context()) })
+		assert.ErrorContains(t, b.Why(), "panicked")
+		require.NoError(t, rewind(b))
+	}
 	b.Finish()
 }
 
@@ -86,11 +85,9 @@ func TestGetBodyDuringClose(t *testing.T) {
 			base.Go(func() { _ = attempt.Close() })
 			synctest.Wait()
 			start := time.Now()
-			getBody, err := b.Rewind(t.Context(), MaxBusy)
+			assert.Equal(t, want, rewind(b))
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
-			assert.Equal(t, want, err)
-			assert.Equal(t, want == nil, getBody)
-			if getBody {
+			if want == nil {
 				assert.NoError(t, b.GetBody(t.Context()))
 			}
 			b.Finish()
@@ -159,9 +156,7 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "text", mustRead(t, attempt))
 		assert.False(t, b.Concurrent())
-		getBody, err := b.Rewind(t.Context(), MaxBusy)
-		assert.NoError(t, err)
-		assert.True(t, getBody)
+		assert.NoError(t, rewind(b))
 		_, err = attempt.Read(make([]byte, 1))
 		assert.Equal(t, ErrDetached, err)
 		assert.NoError(t, attempt.Close())
@@ -170,9 +165,10 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 		require.NoError(t, b.GetBody(t.Context()))
 		assert.Len(t, bodies, n+2, "and once")
 	}
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	assert.NoError(t, err)
-	assert.False(t, getBody, "no attempt has had the last body")
+	assert.NoError(t, rewind(b))
+	made := len(bodies)
+	require.NoError(t, b.GetBody(t.Context()))
+	assert.Len(t, bodies, made, "no attempt has had the last body")
 	b.Finish()
 	b.Finish()
 	for i, made := range bodies {
@@ -220,11 +216,12 @@ func TestGetBodyThatBreaks(t *testing.T) {
 	attempt := next(b)
 	_, err := attempt.Read(make([]byte, 1))
 	assert.Equal(t, failed, err)
-	assert.True(t, b.Broke() && Broke(attempt) && !b.Replayable())
+	assert.True(t, b.Broke())
 	assert.EqualError(t, b.Why(), "its Read failed: failed")
 	b = withGetBody(t, failsToClose{strings.NewReader("text"), failed}, noBody)
 	attempt = next(b)
-	assert.False(t, b.Broke() || Broke(attempt) || !b.Replayable())
+	assert.False(t, b.Broke())
+	assert.NoError(t, b.Why())
 	assert.Equal(t, failed, attempt.Close())
 	assert.True(t, b.Broke())
 	assert.EqualError(t, b.Why(), "its Close failed: failed")
@@ -274,9 +271,9 @@ func TestGetBodyInMemory(t *testing.T) {
 	})
 	old := next(b)
 	assert.True(t, b.Concurrent())
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	assert.NoError(t, err)
-	assert.False(t, getBody)
+	assert.NoError(t, rewind(b))
+	assert.Equal(t, 1, made, "bodies made")
+	assert.NoError(t, b.GetBody(t.Context()))
 	assert.Equal(t, 1, made, "bodies made")
 	assert.Equal(t, "text", mustRead(t, next(b)))
 	assert.Equal(t, "text", mustRead(t, old), "the old attempt has its own")
@@ -451,10 +448,7 @@ func next(b Body) io.ReadCloser {
 	return attempt
 }
 
-func rewind(b Body) error {
-	_, err := b.Rewind(context.Background(), MaxBusy)
-	return err
-}
+func rewind(b Body) error { return b.Rewind(context.Background(), MaxBusy) }
 
 type readerFunc func([]byte) (int, error)
 
@@ -511,7 +505,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 			start := time.Now()
 			_, err := v.Read(make([]byte, 10))
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
-			assert.Equal(t, kept, b.Replayable())
+			assert.Equal(t, kept, b.Why() == nil)
 			if kept {
 				assert.NoError(t, err)
 				assert.NoError(t, rewind(b))
@@ -568,7 +562,7 @@ func FuzzStreamBody(f *testing.F) {
 				_ = v.Close()
 			}
 			switch err := rewind(b); {
-			case !b.Replayable():
+			case b.Why() != nil:
 				require.True(t, !seek && want > int(limit), "given up after %d bytes with room for %d", want, limit)
 				b.Finish()
 				_ = v.Close()
