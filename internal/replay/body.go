@@ -39,6 +39,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 var (
@@ -179,6 +181,7 @@ type lease struct {
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
 	failed   error         // of reading or closing a body of the caller's
+	sent     int64         // the most bytes that an attempt had
 }
 
 func (l *lease) Broke() bool {
@@ -206,6 +209,26 @@ func (l *lease) use(f func()) {
 		l.leave()
 	}()
 	f()
+}
+
+// read reads a body of the caller's at an offset. Without a length the server could not know that a body ends
+// before a byte that an earlier attempt had, such as a file that has become shorter. So that is no clean
+// end; the lock is held.
+func (l *lease) read(body io.Reader, p []byte, at int64) (n int, err error) {
+	l.use(func() { n, err = counted.Read(body, p) })
+	end := at + int64(n)
+	l.sent = max(l.sent, end)
+	if err == io.EOF && end < l.sent {
+		err = fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", end, l.sent)
+	}
+	return n, err
+}
+
+// broken notes that a method of a body of the caller's failed; the lock is held.
+func (l *lease) broken(method string, err error) {
+	if l.failed == nil {
+		l.failed = fmt.Errorf("its %s failed: %w", method, err)
+	}
 }
 
 // leave ends a use; the lock is held.

@@ -3,12 +3,9 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // A getBodyBody is a body that the caller's GetBody makes anew for each attempt.
@@ -20,9 +17,6 @@ import (
 // A body of one of net/http's types in memory is never read itself. Each attempt
 // gets a copy that shares no state with it. So net/http sees a type that it knows,
 // and attempts may run beside each other.
-//
-// A body that ends before a byte that an earlier attempt had is not whole. Its Read fails
-// there, because without a length the server could not know.
 type getBodyBody struct {
 	getBody func() (io.ReadCloser, error) // the caller's
 
@@ -30,7 +24,6 @@ type getBodyBody struct {
 	current *getBodyReader // of the latest body
 	first   getBodyReader  // of the request's own body
 	turn    int            // changes when a body that is not in memory is made or detached
-	sent    int64          // the most bytes that an attempt had
 }
 
 // A getBodyReader is a body of the caller, and the reader of the attempt that has it.
@@ -104,24 +97,14 @@ func (r *getBodyReader) Read(p []byte) (n int, err error) {
 
 // readBody reads the body, also a closed one, which says so itself; the lock is held.
 func (r *getBodyReader) readBody(p []byte) (n int, err error) {
-	b := r.b
-	b.use(func() { n, err = counted.Read(r.body, p) })
+	n, err = r.b.read(r.body, p, r.at)
 	r.at += int64(n)
-	b.sent = max(b.sent, r.at)
-	if err == io.EOF && r.at < b.sent {
-		err = endsEarly(r.at, b.sent)
-	}
 	r.end = err
 	// A Close during the Read makes the Read fail. Such an error says nothing.
 	if err != nil && !errors.Is(err, io.EOF) && !r.shut {
-		b.broken("Read", err)
+		r.b.broken("Read", err)
 	}
 	return n, err
-}
-
-// endsEarly returns the error of a body that ends before a byte that an earlier attempt had.
-func endsEarly(at, sent int64) error {
-	return fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", at, sent)
 }
 
 // Close closes the body at once, even during a Read, because that is how a blocked
@@ -139,13 +122,6 @@ func (r *getBodyReader) Close() (err error) {
 		b.broken("Close", err)
 	}
 	return err
-}
-
-// broken notes that a body failed; the lock is held.
-func (b *getBodyBody) broken(method string, err error) {
-	if b.failed == nil {
-		b.failed = fmt.Errorf("its %s failed: %w", method, err)
-	}
 }
 
 // Rewind makes the replacement of a body in memory itself, because GetBody is not

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // A streamBody is a body without GetBody. All attempts read the same body, which the
@@ -27,7 +25,6 @@ type streamBody struct {
 	kept   buffer        // the first bytes of the body, as long as all its bytes can be kept
 	end    error         // how the body ended, once it did
 	moved  bool          // a seekable body was read since it was at start
-	sent   int64         // the most bytes that an attempt had
 	holder *streamReader // the reader of the attempt under way, nil if there is none
 	closed bool          // body is closed
 	first  streamReader  // of the first attempt
@@ -109,21 +106,14 @@ func (r *streamReader) advance(n int) int {
 func (r *streamReader) readBody(p []byte) (n int, err error) {
 	s := r.s
 	s.moved = true
-	s.use(func() { n, err = counted.Read(s.body, p) })
+	n, err = s.read(s.body, p, r.at)
 	s.keep(p[:n])
-	if end := r.at + int64(n); err == io.EOF && end < s.sent {
-		err = endsEarly(end, s.sent) // a file that has become shorter
-	}
-	s.sent = max(s.sent, r.at+int64(n))
-	if err != nil {
-		s.end = err
-		if !errors.Is(err, io.EOF) {
-			err := fmt.Errorf("its Read failed: %w", err)
-			if !r.closed && !s.closed { // a Close during the Read makes it fail
-				s.failed = cmp.Or(s.failed, err)
-			}
-			s.lose(err)
+	s.end = err
+	if err != nil && !errors.Is(err, io.EOF) {
+		if !r.closed && !s.closed { // a Close during the Read makes it fail
+			s.broken("Read", err)
 		}
+		s.lose(fmt.Errorf("its Read failed: %w", err))
 	}
 	return r.advance(n), err
 }
