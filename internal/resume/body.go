@@ -59,9 +59,10 @@ type Body struct {
 	prefix   checksum  // of the bytes that were delivered
 	recovery *recovery // nil: the body was not cut; mu guards the pointer against Close
 
-	dry    int16 // continuations in a row without progress
-	paused bool  // bytes came after a pause
-	closed bool  // guarded by mu
+	early  uint32 // the first of prefix when it was of minCompared bytes
+	dry    int16  // continuations in a row without progress
+	paused bool   // bytes came after a pause
+	closed bool   // guarded by mu
 
 	mu sync.Mutex // guards closed and, against Close, part; only the reader sets part, and so may read it unlocked
 }

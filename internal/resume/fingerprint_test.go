@@ -487,6 +487,9 @@ func TestPrefixMatch(t *testing.T) {
 				assert.Equal(t, io.ErrUnexpectedEOF, match(io.MultiReader(bytes.NewReader(data[:at]), iotest.ErrReader(io.ErrUnexpectedEOF))), "it is cut as well")
 			}
 			assert.NoError(t, match(iotest.DataErrReader(bytes.NewReader(data[:size]))), "the end comes with the last byte")
+			other := bytes.NewReader(bytes.Repeat([]byte("x"), len(data)))
+			assert.Equal(t, errDiffers, match(other))
+			assert.Equal(t, min(size, minCompared), len(data)-other.Len(), "the difference shows early")
 		}
 	}
 }

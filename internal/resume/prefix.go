@@ -12,7 +12,8 @@ import (
 
 const (
 	// minCompared is the size from which on a body without a length may be fetched again. A
-	// heartbeat is shorter, and often the same.
+	// heartbeat is shorter, and often the same. So many bytes are compared first, so that
+	// another stream shows early.
 	minCompared = 512
 
 	// matchBuffer bounds the memory for comparing.
@@ -36,6 +37,10 @@ func (b *Body) keep(p []byte, err error) {
 	if err == io.EOF && b.end == unknown || b.size() > int64(b.left) {
 		return // nothing follows, or they are never compared
 	}
+	if early := minCompared - (b.size() - int64(len(p))); 0 < early && early <= int64(len(p)) {
+		b.prefix.add(p[:early])
+		b.early, p = b.prefix.ieee, p[early:]
+	}
 	b.prefix.add(p)
 }
 
@@ -57,21 +62,26 @@ func (b *Body) unmatched() error {
 // the Read took too long, and otherwise the error of the response.
 func (b *Body) match(r io.Reader) (err error) {
 	var sum checksum
-	missing := b.size()
-	for buf := make([]byte, min(missing, matchBuffer)); missing > 0 && err == nil; {
+	at, size, differs := int64(0), b.size(), false
+	for buf := make([]byte, min(size, matchBuffer)); at < size && err == nil && !differs; {
+		next := size
+		if at < minCompared {
+			next = min(size, minCompared)
+		}
 		var n int
-		n, err = counted.Read(r, buf[:min(int64(len(buf)), missing)])
+		n, err = counted.Read(r, buf[:min(int64(len(buf)), next-at)])
 		sum.add(buf[:n])
-		missing -= int64(n)
+		at += int64(n)
 		b.left -= int32(n)
+		differs = at == minCompared && sum.ieee != b.early
 	}
 	switch {
 	case b.isLate(): // and the part is closed, even if the bytes came at the last moment
 		return ErrLate
-	case missing > 0 && err != io.EOF:
-		return err
-	case missing > 0, sum != b.prefix:
+	case differs, at < size && err == io.EOF, at == size && sum != b.prefix:
 		return errDiffers
+	case at < size:
+		return err
 	}
 	return nil
 }
