@@ -6,7 +6,7 @@ package attempt
 import (
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -106,10 +106,7 @@ type watchedBody struct {
 	attemptBody
 	left         time.Duration // for the next byte; the lock of the attempt's context guards it
 	decompressed bool
-
-	closing  sync.Once // the body is closed once, by the timer or by the caller
-	closeErr error
-	panicked any // the value that the Close panicked with
+	closed       atomic.Bool // by the timer or by the caller
 }
 
 // Read reads from the body and fails if the body stalls.
@@ -169,14 +166,10 @@ func (b *watchedBody) Close() error {
 	return b.close()
 }
 
-// close closes the body once. Every call gets the result of that Close.
+// close closes the body once.
 func (b *watchedBody) close() error {
-	b.closing.Do(func() {
-		defer func() { b.panicked = recover() }()
-		b.closeErr = b.attemptBody.Close()
-	})
-	if b.panicked != nil {
-		panic(b.panicked)
+	if b.closed.Swap(true) {
+		return nil
 	}
-	return b.closeErr
+	return b.attemptBody.Close()
 }

@@ -4,7 +4,6 @@ package attempt
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -179,8 +178,8 @@ func (a *attemptContext) run() {
 }
 
 // ring runs when the timer fires, and closes the body of a response that stalls. The base's Close may
-// panic, which would end the process here. The reader's Close raises the panic again. The attempt may
-// have ended in the same moment, or have more time.
+// panic, which would end the process here. The attempt may have ended in the same moment, or have more
+// time.
 func (a *attemptContext) ring() {
 	var stalled *watchedBody
 	a.lock()
@@ -265,12 +264,7 @@ func (a *attemptContext) derive() {
 }
 
 // String keeps package fmt from reading the fields, which other goroutines may set.
-func (a *attemptContext) String() string {
-	if s, ok := a.Context.(fmt.Stringer); ok {
-		return s.String() + ".Attempt"
-	}
-	return fmt.Sprintf("%T.Attempt", a.Context)
-}
+func (a *attemptContext) String() string { return "transport.Attempt" }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
