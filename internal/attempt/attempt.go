@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // An Attempt is a send of a request by a base transport. It has everything that it needs, so
@@ -267,7 +268,7 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 // fails or takes too long before that.
 func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a, caller := &o.Ctx, o.Ctx.Context
-	ctx, cancel := context.WithTimeoutCause(caller, a.event, a.eventless)
+	ctx, cancel := context.WithTimeoutCause(caller, a.event, tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout))
 	defer cancel()
 	_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	if ok || err == nil {

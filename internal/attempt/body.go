@@ -4,6 +4,7 @@
 package attempt
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -127,7 +128,7 @@ func (b *watchedBody) begin() error {
 	a := b.ctx
 	a.lock()
 	defer a.mu.Unlock()
-	if d, _ := a.bound(); d > 0 {
+	if a.bound() > 0 {
 		a.limit(time.Since(a.began), b.left)
 	}
 	return b.stalled()
@@ -154,7 +155,7 @@ func (b *watchedBody) stalled() error {
 	case caller.Err() != nil:
 		return ContextErr(caller)
 	}
-	return b.ctx.silent
+	return context.Cause(b.ctx.own)
 }
 
 // Close closes the body and frees the attempt's context. A Read that it ends does not stall.

@@ -5,6 +5,7 @@ package attempt
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // An attemptContext is the context of one attempt. It may be cancelled without the caller's
@@ -142,8 +144,7 @@ func (a *attemptContext) Began() time.Time { return a.began }
 func (a *attemptContext) lock() {
 	a.mu.Lock()
 	if a.due != 0 && time.Since(a.began) >= a.due {
-		_, tooLate := a.bound()
-		a.on(timeIsUp, tooLate)
+		a.on(timeIsUp, a.tooLate())
 	}
 }
 
@@ -307,7 +308,7 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.derive() // it keeps the cause
 	}
 	a.phase = to
-	switch d, _ := a.bound(); {
+	switch d := a.bound(); {
 	case to >= late || e == responds:
 		a.limit(0, 0)
 	case to >= early:
@@ -325,26 +326,33 @@ func (a *attemptContext) on(e event, why error) bool {
 	return true
 }
 
-// bound returns how long the phase may take, and the error if it takes longer. From the response on the
-// time is that of a Read of its body. If the time is not positive, there is no bound; the lock is held.
-func (a *attemptContext) bound() (d time.Duration, tooLate error) {
-	switch a.phase {
-	case connecting:
-		return a.Connect, a.unconnected
-	case waiting:
-		if a.attempt > 0 && a.due >= a.whole {
-			return a.After, a.late
-		}
-		return a.After, a.silent
-	case sending:
-		if a.idle > 0 {
-			return a.idle, a.stuck
-		}
-		fallthrough
-	case early, answered:
-		return a.quiet, a.silent
+// bound returns how long the phase may take. From the response on the time is that of a Read of its body. If
+// the time is not positive, there is no bound; the lock is held.
+func (a *attemptContext) bound() time.Duration {
+	switch {
+	case a.phase == connecting:
+		return a.Connect
+	case a.phase == waiting:
+		return a.After
+	case a.phase == sending && a.idle > 0:
+		return a.idle
+	case a.phase == sending, a.phase == early, a.phase == answered:
+		return a.quiet
 	}
-	return 0, nil
+	return 0
+}
+
+// tooLate returns the error of a phase whose time is over; the lock is held.
+func (a *attemptContext) tooLate() error {
+	switch {
+	case a.phase == connecting:
+		return &net.OpError{Op: "dial", Net: "tcp", Err: tooLong("no connection within %v", a.Connect, errUnconnected)}
+	case a.phase == waiting && a.attempt > 0 && a.due >= a.whole:
+		return tooLong("transport: no response within the attempt's %v", a.attempt, policy.ErrAttemptTimeout)
+	case a.phase == sending && a.idle > 0:
+		return tooLong("transport: nothing of the request's body was taken for %v", a.idle, policy.ErrAttemptTimeout)
+	}
+	return tooLong("transport: no progress for %v", a.quiet, policy.ErrStallTimeout)
 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
