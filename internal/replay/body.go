@@ -8,7 +8,8 @@
 // There are three kinds of bodies:
 //
 //   - A memoryBody is in memory, and each attempt has a copy that shares no state
-//     with other copies. There is nothing to wait for, to keep or to wrap.
+//     with other copies. There is nothing to wait for, to keep or to wrap. net/http sees
+//     a type that it knows, and attempts may run beside each other.
 //   - A getBodyBody is made anew by the caller's GetBody. Two results may be the
 //     same reader, so the old body is closed first.
 //   - A streamBody has no GetBody. It is sought back, or the bytes that were
@@ -113,14 +114,14 @@ type Body interface {
 // New returns the body of a request that may be sent again. The request has a body. New reads nothing. If the body can neither
 // be made anew nor sought, at most limit bytes of it are kept, none if limit is not positive.
 func New(req *http.Request, limit int64, pool *Pool) Body {
-	switch {
-	case Independent(req):
+	if Independent(req) {
 		return memoryBody(req.GetBody)
-	case req.GetBody != nil:
-		return newGetBodyBody(req)
 	}
 	if whole := copyOf(req.Body); whole != nil {
-		return memoryBody(func() (io.ReadCloser, error) { return copyOf(whole), nil })
+		return copiedBody{func() (io.ReadCloser, error) { return copyOf(whole), nil }}
+	}
+	if req.GetBody != nil {
+		return newGetBodyBody(req)
 	}
 	return newStreamBody(req.Body, limit, pool)
 }

@@ -13,17 +13,13 @@ import (
 // Two results of GetBody may be the same reader, sought back. So GetBody is called
 // only when the previous body is closed and no Read of it is running. An attempt
 // that is over can neither read nor close the body any more.
-//
-// A body of one of net/http's types in memory is never read itself. Each attempt
-// gets a copy that shares no state with it. So net/http sees a type that it knows,
-// and attempts may run beside each other.
 type getBodyBody struct {
 	getBody func() (io.ReadCloser, error) // the caller's
 
 	lease                  // its mu guards all below, and the fields of every reader
 	current *getBodyReader // of the latest body
 	first   getBodyReader  // of the request's own body
-	turn    int            // changes when a body that is not in memory is made or detached
+	turn    int            // changes when a body is made or detached
 }
 
 // A getBodyReader is a body of the caller, and the reader of the attempt that has it.
@@ -41,7 +37,7 @@ type phase uint8
 
 const (
 	unused   phase = iota
-	attached       // an attempt has it, or a copy
+	attached       // an attempt has it
 	detached       // from its attempt; GetBody is to make the next one
 )
 
@@ -55,22 +51,8 @@ func newGetBodyBody(req *http.Request) *getBodyBody {
 func (b *getBodyBody) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.ReadCloser, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.attach(), b.forBase(ctx)
-}
-
-// attach returns the body for an attempt; the lock is held.
-func (b *getBodyBody) attach() io.ReadCloser {
-	r := b.current
-	r.phase = attached
-	n, known := length(r.body)
-	if !known || n < b.sent { // r counts the bytes read
-		return r
-	}
-	b.sent = n // perhaps
-	if r.body == http.NoBody {
-		return http.NoBody
-	}
-	return copyOf(r.body)
+	b.current.phase = attached
+	return b.current, b.forBase(ctx)
 }
 
 func (r *getBodyReader) Read(p []byte) (n int, err error) {
@@ -124,36 +106,18 @@ func (r *getBodyReader) Close() (err error) {
 	return err
 }
 
-// Rewind makes the replacement of a body in memory itself, because GetBody is not
-// called before a hedge.
 func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err := b.detachWithin(ctx, limit)
-	if err == nil && inMemory(b.current.body) {
-		_, err = b.remake(ctx)
-	}
-	return err
-}
-
-func (b *getBodyBody) Detach(ctx context.Context) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_ = b.detachWithin(ctx, MaxBusy)
-}
-
-// detachWithin waits for a Read under way, and takes the body from the attempt that has it; the
-// lock is held.
-func (b *getBodyBody) detachWithin(ctx context.Context, limit time.Duration) error {
 	if err := b.free(ctx, limit, nil); err != nil {
 		return err
 	}
-	if !inMemory(b.current.body) { // attempts with copies are in nobody's way
-		b.turn++
-	}
+	b.turn++
 	b.detach()
 	return nil
 }
+
+func (b *getBodyBody) Detach(ctx context.Context) { _ = b.Rewind(ctx, MaxBusy) }
 
 // detach takes the current body from its attempt, if any has it; the lock is held, and given up
 // while the body is closed. The body is not busy.
@@ -169,7 +133,7 @@ func (b *getBodyBody) detach() {
 	}
 }
 
-// GetBody makes the body for the next attempt, unless Rewind did.
+// GetBody makes the body for the next attempt, unless no attempt has had the last.
 func (b *getBodyBody) GetBody(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,11 +156,9 @@ func (b *getBodyBody) remake(ctx context.Context) (done bool, err error) {
 	}
 	r := &getBodyReader{b: b, body: body}
 	b.current = r
-	b.wanted = false     // the old body was
-	if !inMemory(body) { // no base transport of an older attempt may detach it
-		b.turn++
-	}
-	if b.finished { // nobody is to read the body
+	b.wanted = false // the old body was
+	b.turn++         // no base transport of an older attempt may detach it
+	if b.finished {  // nobody is to read the body
 		r.shut, r.phase = true, detached
 		b.use(func() { _ = body.Close() })
 		return false, nil
@@ -227,7 +189,8 @@ func (b *getBodyBody) forBase(ctx context.Context) func() (io.ReadCloser, error)
 		case !done: // the loop has made a body for the next attempt
 			return nil, ErrDetached
 		}
-		return b.attach(), nil // mu was held since remake, so the loop cannot have detached it
+		b.current.phase = attached
+		return b.current, nil // mu was held since remake, so the loop cannot have detached it
 	}
 }
 
@@ -236,7 +199,7 @@ func (b *getBodyBody) Finish() {
 	b.mu.Lock()
 	b.finished = true
 	r := b.current
-	idle := !r.shut && (r.phase != attached || inMemory(r.body) || r.body == http.NoBody)
+	idle := !r.shut && r.phase != attached
 	r.shut = r.shut || idle
 	b.mu.Unlock()
 	if idle {
@@ -244,11 +207,7 @@ func (b *getBodyBody) Finish() {
 	}
 }
 
-func (b *getBodyBody) Concurrent() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return inMemory(b.current.body)
-}
+func (b *getBodyBody) Concurrent() bool { return false }
 
 // A made has the results of a call of the caller's GetBody.
 type made struct {

@@ -47,19 +47,6 @@ func memoryReader(body any) any {
 	return nil
 }
 
-// inMemory reports whether a body is one of net/http's in-memory types. Reading
-// it cannot fail.
-func inMemory(body any) bool { return memoryReader(body) != nil }
-
-// length returns how many bytes are left in a body that need not be read: NoBody, or one of
-// net/http's types in memory. Of others, known is false.
-func length(body any) (n int64, known bool) {
-	if r, ok := memoryReader(body).(interface{ Len() int }); ok {
-		return int64(r.Len()), true
-	}
-	return 0, body == http.NoBody
-}
-
 // SmallInMemory reports whether a body is in memory and has at most [Small] bytes.
 // Sending such a body takes next to no time.
 func SmallInMemory(body any) bool {
@@ -118,6 +105,18 @@ func (memoryBody) Rewind(context.Context, time.Duration) error { return nil }
 func (memoryBody) GetBody(context.Context) error               { return nil }
 func (memoryBody) Detach(context.Context)                      {}
 func (memoryBody) Finish()                                     {}
+
+// A copiedBody is a memoryBody of a request without a GetBody of net/http's. If it has another, that may
+// return the same reader each time. So a further attempt does not get it.
+type copiedBody struct{ memoryBody }
+
+func (b copiedBody) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
+	if n == 1 {
+		return nil, nil
+	}
+	body, _ := b.memoryBody()
+	return body, b.memoryBody
+}
 
 // A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
 // bytes of a body do not count. So large uploads cannot take the retries from small

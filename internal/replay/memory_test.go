@@ -23,10 +23,13 @@ func TestMemoryBody(t *testing.T) {
 		"bytes.Reader":   bytes.NewReader([]byte("text")),
 		"strings.Reader": strings.NewReader("text"),
 	} {
-		for _, own := range []bool{false, true} {
+		for _, kind := range []string{"of net/http", "none", "another"} {
 			req := put(t, body)
-			if !own {
+			if kind != "of net/http" {
 				req = put(t, io.NopCloser(body)) // without a GetBody
+			}
+			if kind == "another" {
+				req.GetBody = func() (io.ReadCloser, error) { t.Error("it may return the same reader"); return nil, nil }
 			}
 			b := New(req, 0, new(Pool))
 			first, getBody := b.Next(t.Context(), 1)
@@ -35,8 +38,15 @@ func TestMemoryBody(t *testing.T) {
 			assert.NoError(t, rewind(b), name)
 			assert.NoError(t, b.GetBody(t.Context()), name)
 			assert.True(t, b.Concurrent() && !b.Broke() && b.Why() == nil, name)
-			second, _ := b.Next(t.Context(), 2)
-			third, _ := b.Next(t.Context(), 3)
+			second, getBody := b.Next(t.Context(), 2)
+			third, err := second, error(nil)
+			if kind == "of net/http" {
+				assert.Nil(t, getBody, "%s: the caller's own is good", name)
+				third, _ = b.Next(t.Context(), 3)
+			} else {
+				third, err = getBody()
+				assert.NoError(t, err, name)
+			}
 			for _, attempt := range []io.ReadCloser{second, third} {
 				all, err := io.ReadAll(attempt)
 				assert.NoError(t, err, name)
