@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -99,22 +98,12 @@ func TestBudgetIsRefunded(t *testing.T) {
 			},
 		},
 		"the body cannot be made again": {ends: transport.ReasonNotReplayable, run: func(t *testing.T, tr *transport.Transport) {
-			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
+			req := newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 			resp := mustRoundTrip(t, tr, req)
 			assert.Equal(t, 503, resp.StatusCode)
 			_ = resp.Body.Close()
 		}},
-		"the hedge's body cannot be made": {
-			ends: transport.ReasonNotReplayable,
-			rule: policy.Rule{Hedge: policy.Hedge{Delay: 10 * time.Millisecond}},
-			run: func(t *testing.T, tr *transport.Transport) {
-				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
-				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-				resp := mustRoundTrip(t, tr, req)
-				_ = resp.Body.Close()
-			},
-		},
 	}
 	for name, row := range rows {
 		inBubble(t, name, func(t *testing.T) {
@@ -126,8 +115,6 @@ func TestBudgetIsRefunded(t *testing.T) {
 					return play(req, status(429, "Retry-After: 60"))
 				case "/stream":
 					return play(req, status(200))
-				case "/slow":
-					time.Sleep(time.Second)
 				}
 				return play(req, status(503))
 			})

@@ -107,7 +107,6 @@ type decision struct {
 	at         time.Time     // when the outcome was known
 	err        error         // of the attempt, with the reason why the request's body cannot be sent again
 	drain      time.Duration // how long after at the response may be drained before the retry
-	getsBody   bool          // before the retry, the caller's GetBody is to be called
 	ended      error         // the end of the caller's context, if it ended a wait for the body
 	u          float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
 	why        error         // why the request's body cannot be sent again, if the body itself does not say so

@@ -143,8 +143,7 @@ func (h *hoarder) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // A forgotten Transport is garbage, also if its base refers to bodies whose memory was
-// counted. The cleanup of such a body must not lead to the Transport, because then the body
-// would never become garbage either.
+// counted.
 func TestForgottenTransportIsGarbage(t *testing.T) {
 	const size = 1 << 20
 	left := func() weak.Pointer[hoarder] {

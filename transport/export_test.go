@@ -77,7 +77,7 @@ func (h Hosts) Peek(u *url.URL) (found *host.State[rules.Resolved]) {
 	})
 	return found
 }
-func (t *Transport) Kept() *replay.Pool   { return t.kept }
+func (t *Transport) Kept() *replay.Pool   { return &t.kept }
 func (t *Transport) Now() instant.Instant { return t.registry.Now() }
 
 // DialWith makes the connections of the default base with d.

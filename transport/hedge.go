@@ -148,7 +148,7 @@ func (r *race) fly() {
 }
 
 // launch returns a hedge if the first attempt is still under way, and everything that it needs is there:
-// the budget, the host's limits, and the request's body. It waits for nothing but the caller's GetBody.
+// the budget and the host's limits. It waits for nothing.
 func (r *race) launch() *hedge {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
@@ -156,14 +156,9 @@ func (r *race) launch() *hedge {
 	if r.ended.Load() || r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
 		return nil
 	}
-	defer r.next.cancel(&r.Request) // the parts that the attempt does not take over, also if GetBody panics
+	defer r.next.cancel(&r.Request) // the parts that the attempt does not take over
 	if r.Rule.Gated {
 		if r.next.permit = new(limit.Permit); !r.next.permit.TryAcquire(&r.Request, r.Registry.Now()) {
-			return nil
-		}
-	}
-	if r.body != nil {
-		if _, err := r.body.Rewind(r.Ctx, replay.MaxBusy); err != nil || !r.body.Concurrent() {
 			return nil
 		}
 	}

@@ -1027,17 +1027,3 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 		})
 	}
 }
-
-// A GetBody that panics during a race releases the slot of the hedge.
-func TestGetBodyThatPanicsInARace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 2},
-		}}, script(status(200).Delay(time.Minute)))
-		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
-		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
-		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
-		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
-}

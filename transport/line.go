@@ -41,7 +41,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 	case no != nil:
 		x.holdInVain()
 		reason, _ = x.reasonFor(no)
-	case !d.getsBody:
+	case x.body == nil:
 		return nil, nil, false
 	default:
 		switch why := x.body.GetBody(x.Ctx); why {

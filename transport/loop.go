@@ -71,9 +71,9 @@ func (x *retrier) loop() (*http.Response, error) {
 	switch {
 	case x.Req.Body == nil || x.Req.Body == http.NoBody:
 	case x.isSingle():
-		x.body = replay.Once(x.Req, x.t.kept) // is watched as well, because its Read may fail
+		x.body = replay.Once(x.Req, &x.t.kept) // is watched as well, because its Read may fail
 	default:
-		x.body = replay.New(x.Req, x.Rule.Policy.ReplayBuffer, x.t.kept)
+		x.body = replay.New(x.Req, x.Rule.Policy.ReplayBuffer, &x.t.kept)
 	}
 	for atHand := x.last.Number > 0; ; atHand = false {
 		if !atHand {
@@ -315,7 +315,7 @@ func (x *retrier) facts(d *decision) facts {
 	}
 	f.attempts = rule.MaxAttempts
 	f.idempotent = f.class == classify.Refused || x.isIdempotent()
-	f.replayable = x.body == nil || x.body.Replayable()
+	f.replayable = x.body == nil || x.body.Why() == nil
 	if until, ok := x.Ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.at), true
 	}
@@ -346,8 +346,8 @@ func (x *retrier) commit(d *decision, backoff, busy time.Duration) {
 	if x.body == nil {
 		return
 	}
-	getBody, err := x.body.Rewind(x.Ctx, busy)
-	if d.getsBody = getBody; err == nil {
+	err := x.body.Rewind(x.Ctx, busy)
+	if err == nil {
 		return
 	}
 	d.reason, d.delay = ReasonNotReplayable, 0

@@ -189,7 +189,7 @@ func TestHooks(t *testing.T) {
 			steps: "request, first, 0: 200, end: final, resume, 1: 404, body"},
 		{name: "a body that is left", rule: exact, base: cutter(text, 400), leave: true,
 			steps: "request, first, 0: 200, end: final, body"},
-		{name: "a GetBody that fails", rule: exact, base: script(status(503)), body: strings.NewReader("text"),
+		{name: "a GetBody that fails", rule: exact, base: script(status(503)), body: oneShot("text"),
 			steps: "request, first, 0: 503, end: not_replayable, body"},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {

@@ -37,8 +37,8 @@ func (a *try) fly(c *call) {
 	if a.SendCopy(); a.Hidden == nil {
 		return
 	}
-	if until := heldUntil(a.Hidden); !until.IsZero() {
-		a.Err = &attempt.HeldBelow{Late: a.Err, Until: until}
+	if late, ok := errors.AsType[*attempt.TimeoutError](a.Err); ok {
+		late.Until = heldUntil(a.Hidden)
 	}
 }
 
@@ -143,8 +143,8 @@ func (x *retrier) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser,
 // heldUntil returns the end of the longest wait that a server asked for in the attempts
 // of a Transport below. It is zero if err does not come from such a Transport.
 func heldUntil(err error) (until time.Time) {
-	if held, ok := errors.AsType[*attempt.HeldBelow](err); ok {
-		return held.Until
+	if late, ok := errors.AsType[*attempt.TimeoutError](err); ok && !late.Until.IsZero() {
+		return late.Until
 	}
 	below := errorBelow(err)
 	if below == nil {

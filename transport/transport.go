@@ -132,7 +132,7 @@ type Config struct {
 // its base.
 type Transport struct {
 	responses attempt.Room      // of responses whose requests wait for their next attempt
-	kept      *replay.Pool      // of all requests' bodies; it has to be apart, because cleanups of bodies refer to it
+	kept      replay.Pool       // of all requests' bodies
 	pools     *route.Maker      // of connections
 	registry  exchange.Registry // that all requests stand on
 	traces    []Trace           // with hooks for requests
@@ -147,10 +147,7 @@ type Transport struct {
 // microseconds and some kilobytes for each host and each path of the configuration. If wider
 // patterns have ports, it is as much again for each of these ports.
 func New(c Config) (*Transport, error) {
-	t := &Transport{
-		kept:   new(replay.Pool),
-		logger: c.Logger,
-	}
+	t := &Transport{logger: c.Logger}
 	t.registry.Prepare(func(s *host.State[rules.Resolved]) { t.pools.LeaveAll(s.PoolsMade()) })
 	var faults []*policy.FieldError
 	if replay.IsNil(c.Base) {

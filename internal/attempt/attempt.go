@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // An Attempt is a send of a request by a base transport. It has everything that it needs, so
@@ -159,9 +160,6 @@ func (a *Attempt) Outrun() Outcome {
 // headerOf returns a copy of a header. Nothing that is done to the copy changes the
 // original. room is for the values.
 func headerOf(header http.Header, room []string) http.Header {
-	if header == nil {
-		return nil
-	}
 	all := room
 	own := make(http.Header, len(header))
 	for name, values := range header {
@@ -270,17 +268,9 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 // fails or takes too long before that.
 func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a, caller := &o.Ctx, o.Ctx.Context
-	await := func(in context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeoutCause(in, a.event, a.eventless)
-		defer cancel()
-		_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
-		return ok, err
-	}
-	ok, err := await(a)
-	if err == context.Canceled && caller.Err() == nil {
-		// The body has ended, which ended the attempt's context. Its Read is about to return.
-		ok, err = await(caller)
-	}
+	ctx, cancel := context.WithTimeoutCause(caller, a.event, tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout))
+	defer cancel()
+	_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 	if ok || err == nil {
 		return resp, nil
 	}

@@ -122,7 +122,6 @@ func TestHeaderOfACopy(t *testing.T) {
 			assert.True(t, f.Slot.Limiter == nil || out.more != nil)
 		})
 	}
-	assert.Nil(t, headerOf(nil, nil))
 }
 
 // The copy has the context, the body and the GetBody of its attempt.

@@ -4,9 +4,10 @@
 package attempt
 
 import (
+	"context"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
@@ -106,10 +107,7 @@ type watchedBody struct {
 	attemptBody
 	left         time.Duration // for the next byte; the lock of the attempt's context guards it
 	decompressed bool
-
-	closing  sync.Once // the body is closed once, by the timer or by the caller
-	closeErr error
-	panicked any // the value that the Close panicked with
+	closed       atomic.Bool // by the timer or by the caller
 }
 
 // Read reads from the body and fails if the body stalls.
@@ -130,7 +128,7 @@ func (b *watchedBody) begin() error {
 	a := b.ctx
 	a.lock()
 	defer a.mu.Unlock()
-	if d, _ := a.bound(); d > 0 {
+	if a.bound() > 0 {
 		a.limit(time.Since(a.began), b.left)
 	}
 	return b.stalled()
@@ -157,7 +155,7 @@ func (b *watchedBody) stalled() error {
 	case caller.Err() != nil:
 		return ContextErr(caller)
 	}
-	return b.ctx.silent
+	return context.Cause(b.ctx.own)
 }
 
 // Close closes the body and frees the attempt's context. A Read that it ends does not stall.
@@ -169,14 +167,10 @@ func (b *watchedBody) Close() error {
 	return b.close()
 }
 
-// close closes the body once. Every call gets the result of that Close.
+// close closes the body once.
 func (b *watchedBody) close() error {
-	b.closing.Do(func() {
-		defer func() { b.panicked = recover() }()
-		b.closeErr = b.attemptBody.Close()
-	})
-	if b.panicked != nil {
-		panic(b.panicked)
+	if b.closed.Swap(true) {
+		return nil
 	}
-	return b.closeErr
+	return b.attemptBody.Close()
 }

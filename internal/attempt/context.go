@@ -4,8 +4,8 @@ package attempt
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // An attemptContext is the context of one attempt. It may be cancelled without the caller's
@@ -143,8 +144,7 @@ func (a *attemptContext) Began() time.Time { return a.began }
 func (a *attemptContext) lock() {
 	a.mu.Lock()
 	if a.due != 0 && time.Since(a.began) >= a.due {
-		_, tooLate := a.bound()
-		a.on(timeIsUp, tooLate)
+		a.on(timeIsUp, a.tooLate())
 	}
 }
 
@@ -179,8 +179,8 @@ func (a *attemptContext) run() {
 }
 
 // ring runs when the timer fires, and closes the body of a response that stalls. The base's Close may
-// panic, which would end the process here. The reader's Close raises the panic again. The attempt may
-// have ended in the same moment, or have more time.
+// panic, which would end the process here. The attempt may have ended in the same moment, or have more
+// time.
 func (a *attemptContext) ring() {
 	var stalled *watchedBody
 	a.lock()
@@ -265,12 +265,7 @@ func (a *attemptContext) derive() {
 }
 
 // String keeps package fmt from reading the fields, which other goroutines may set.
-func (a *attemptContext) String() string {
-	if s, ok := a.Context.(fmt.Stringer); ok {
-		return s.String() + ".Attempt"
-	}
-	return fmt.Sprintf("%T.Attempt", a.Context)
-}
+func (a *attemptContext) String() string { return "transport.Attempt" }
 
 // Abandon ends the attempt because nobody needs its response any more.
 func (a *attemptContext) Abandon() { a.happens(leaves, ErrOutrun) }
@@ -313,7 +308,7 @@ func (a *attemptContext) on(e event, why error) bool {
 		a.derive() // it keeps the cause
 	}
 	a.phase = to
-	switch d, _ := a.bound(); {
+	switch d := a.bound(); {
 	case to >= late || e == responds:
 		a.limit(0, 0)
 	case to >= early:
@@ -331,26 +326,33 @@ func (a *attemptContext) on(e event, why error) bool {
 	return true
 }
 
-// bound returns how long the phase may take, and the error if it takes longer. From the response on the
-// time is that of a Read of its body. If the time is not positive, there is no bound; the lock is held.
-func (a *attemptContext) bound() (d time.Duration, tooLate error) {
-	switch a.phase {
-	case connecting:
-		return a.Connect, a.unconnected
-	case waiting:
-		if a.attempt > 0 && a.due >= a.whole {
-			return a.After, a.late
-		}
-		return a.After, a.silent
-	case sending:
-		if a.idle > 0 {
-			return a.idle, a.stuck
-		}
-		fallthrough
-	case early, answered:
-		return a.quiet, a.silent
+// bound returns how long the phase may take. From the response on the time is that of a Read of its body. If
+// the time is not positive, there is no bound; the lock is held.
+func (a *attemptContext) bound() time.Duration {
+	switch {
+	case a.phase == connecting:
+		return a.Connect
+	case a.phase == waiting:
+		return a.After
+	case a.phase == sending && a.idle > 0:
+		return a.idle
+	case a.phase == sending, a.phase == early, a.phase == answered:
+		return a.quiet
 	}
-	return 0, nil
+	return 0
+}
+
+// tooLate returns the error of a phase whose time is over; the lock is held.
+func (a *attemptContext) tooLate() error {
+	switch {
+	case a.phase == connecting:
+		return &net.OpError{Op: "dial", Net: "tcp", Err: tooLong("no connection within %v", a.Connect, errUnconnected)}
+	case a.phase == waiting && a.attempt > 0 && a.due >= a.whole:
+		return tooLong("transport: no response within the attempt's %v", a.attempt, policy.ErrAttemptTimeout)
+	case a.phase == sending && a.idle > 0:
+		return tooLong("transport: nothing of the request's body was taken for %v", a.idle, policy.ErrAttemptTimeout)
+	}
+	return tooLong("transport: no progress for %v", a.quiet, policy.ErrStallTimeout)
 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
@@ -397,9 +399,6 @@ func (b *attemptBody) endRead(decompressed bool, close func()) {
 
 // PeekWait returns the timeout of the attempt.
 func (b *attemptBody) PeekWait() time.Duration { return b.ctx.After }
-
-// Inner returns the body of the base transport.
-func (b *attemptBody) Inner() io.ReadCloser { return b.ReadCloser }
 
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }

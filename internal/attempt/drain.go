@@ -5,7 +5,6 @@ package attempt
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -26,24 +25,30 @@ const (
 	// CloseTime bounds the wait for a Close if there is no time to read.
 	// The bodies of net/http take microseconds.
 	CloseTime = 5 * time.Millisecond
-
-	// drainEmpty is the number of Reads in a row that may return neither a byte
-	// nor an error.
-	drainEmpty = 100
 )
-
-var errTooLong = errors.New("transport: the response body is too long to be drained")
 
 // Discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when DrainTime is over, or when ctx ends.
 func Discard(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, time.Now().Add(DrainTime), io.Discard)
+	discardWithin(ctx, resp, time.Now().Add(DrainTime))
 }
 
 // Dismiss closes the body of a response that came too late. It does not wait long for the
 // Close, and a panic of the Close goes no further.
 func Dismiss(ctx context.Context, resp *http.Response) {
-	DrainWithin(ctx, resp, time.Time{}, io.Discard)
+	discardWithin(ctx, resp, time.Time{})
+}
+
+// discardWithin discards a response until a point in time.
+func discardWithin(ctx context.Context, resp *http.Response, until time.Time) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
+		return
+	}
+	if small, _ := InMemory(resp.Body); small {
+		_ = resp.Body.Close()
+		return
+	}
+	(&drain{to: io.Discard}).within(ctx, resp, until)
 }
 
 // maxKept is how many bytes of all responses a Room has.
@@ -91,7 +96,7 @@ func Keep(ctx context.Context, resp *http.Response, until time.Time, room *Room)
 		size = min(resp.ContentLength, size)
 	}
 	if !room.take(size) {
-		DrainWithin(ctx, resp, until, io.Discard)
+		discardWithin(ctx, resp, until)
 		return Kept{}
 	}
 	k := new(copied)
@@ -109,7 +114,7 @@ func Keep(ctx context.Context, resp *http.Response, until time.Time, room *Room)
 
 // A copied is a response with its body. Most of them cost one allocation.
 type copied struct {
-	drain Drain
+	drain drain
 	http.Response
 	rest  restBody
 	first [2 * bytes.MinRead]byte
@@ -120,9 +125,7 @@ type restBody struct{ bytes.Buffer }
 
 func (*restBody) Close() error { return nil }
 
-// DrainWithin reads the rest of the body into w and closes the body, both within the
-// bounds. If the limit is not positive, it only reads a body in memory. It reports whether
-// w has the whole rest. If so, no goroutine writes to w any more.
+// A drain reads and closes the body of a response that is discarded or kept.
 //
 // The Read and the Close belong to the base transport. Both may block for as long as
 // the server is silent, so neither runs in the caller's goroutine. There
@@ -139,25 +142,26 @@ func (*restBody) Close() error { return nil }
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.
-func DrainWithin(ctx context.Context, resp *http.Response, until time.Time, w io.Writer) (whole bool) {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
-		return true
-	}
-	if small, _ := InMemory(resp.Body); small {
-		_, err := io.Copy(w, resp.Body)
-		_ = resp.Body.Close()
-		return err == nil
-	}
-	return (&Drain{to: w}).within(ctx, resp, until)
+type drain struct {
+	body    io.ReadCloser
+	rest    io.LimitedReader // what is read of body
+	to      io.Writer        // gets the bytes
+	whole   bool             // to has all bytes; set before done is closed
+	closing atomic.Bool      // the body is closed or being closed
+	done    chan struct{}    // closed when run is over
 }
 
-// within is DrainWithin for a body that is not in memory.
-func (d *Drain) within(ctx context.Context, resp *http.Response, until time.Time) (whole bool) {
+// within reads the rest of the body and closes the body, both within the
+// bounds. If there is no time, it only closes the body. It reports whether the whole rest
+// was written. If so, no goroutine writes any more.
+func (d *drain) within(ctx context.Context, resp *http.Response, until time.Time) (whole bool) {
 	limit := time.Until(until)
 	_, own := InMemory(resp.Body)
 	_, bounded := ctx.Deadline()
-	d.Body, d.done = resp.Body, make(chan struct{})
-	d.read = resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body))
+	d.body, d.done = resp.Body, make(chan struct{})
+	if resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body)) {
+		d.rest = io.LimitedReader{R: d, N: DrainBytes + 1} // so that a body of exactly DrainBytes shows its end
+	}
 	go d.run()
 	if limit <= 0 {
 		limit = CloseTime
@@ -166,9 +170,9 @@ func (d *Drain) within(ctx context.Context, resp *http.Response, until time.Time
 		return d.whole
 	}
 	if own != nil && resp.Uncompressed {
-		own.endRead(true, d.Close)
+		own.endRead(true, d.close)
 	} else {
-		go d.Close()
+		go d.close()
 	}
 	return false
 }
@@ -187,58 +191,32 @@ func InMemory(body io.ReadCloser) (small bool, own *attemptBody) {
 	return replay.SmallInMemory(body), own
 }
 
-// A Drain reads and closes the body of a discarded response.
-type Drain struct {
-	Body    io.ReadCloser
-	to      io.Writer     // gets the bytes
-	read    bool          // false: only close the body
-	whole   bool          // to has all bytes; set before done is closed
-	taken   int           // the bytes that were read; used by Read alone
-	empty   int           // empty Reads in a row; used by Read alone
-	closing atomic.Bool   // the body is closed or being closed
-	done    chan struct{} // closed when run is over
-}
-
-// run reads the rest if read is set, and closes the body.
-func (d *Drain) run() {
+// run reads the rest, if it is to be read, and closes the body.
+func (d *drain) run() {
 	defer close(d.done)
-	defer d.Close()
-	if !d.read {
+	defer d.close()
+	if d.rest.R == nil {
 		return
 	}
 	defer func() { _ = recover() }()
-	_, err := io.Copy(d.to, d)
-	d.whole = err == nil
+	n, err := io.Copy(d.to, &d.rest)
+	d.whole = err == nil && n <= DrainBytes
 }
 
-// Read reads from the body until the body is closed. It returns an error if the body is
-// too long, or if it breaks the contract of io.Reader, because such a body could keep
-// the goroutine reading forever.
-func (d *Drain) Read(p []byte) (int, error) {
+// Read reads from the body until the body is closed. It returns an error if the body breaks the
+// contract of io.Reader.
+func (d *drain) Read(p []byte) (int, error) {
 	if d.closing.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	// Ask for one more byte, so that a body of exactly DrainBytes shows its end.
-	n, err := counted.Read(d.Body, p[:min(len(p), DrainBytes+1-d.taken)])
-	switch {
-	case d.taken+n > DrainBytes:
-		return 0, errTooLong
-	case n > 0 || err != nil:
-		d.taken += n
-		d.empty = 0
-		return n, err
-	}
-	if d.empty++; d.empty >= drainEmpty {
-		return 0, io.ErrNoProgress
-	}
-	return 0, nil
+	return counted.Read(d.body, p)
 }
 
-// Close closes the body once. The second call does not wait for the first call.
-func (d *Drain) Close() {
+// close closes the body once. The second call does not wait for the first call.
+func (d *drain) close() {
 	if d.closing.Swap(true) {
 		return
 	}
 	defer func() { _ = recover() }()
-	_ = d.Body.Close()
+	_ = d.body.Close()
 }

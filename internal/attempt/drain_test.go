@@ -3,7 +3,6 @@ package attempt
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -47,7 +46,7 @@ func (neverEnds) Read(p []byte) (int, error) { return min(len(p), 1000), nil }
 // A drain reads a body to its end if it is short enough, and closes it once in any case.
 func TestDrain(t *testing.T) {
 	hang := func() { time.Sleep(time.Hour) }
-	empty, later := 0, time.Duration(0)
+	later := time.Duration(0)
 	for name, row := range map[string]struct {
 		length int64
 		read   func(p []byte) (int, error)
@@ -86,25 +85,7 @@ func TestDrain(t *testing.T) {
 		"a panic of Close":        {length: 10, read: bytesOf(10), close: func() { panic("close") }, whole: 10},
 		"an end of its goroutine": {length: 10, read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, whole: -1},
 		"a bad count":             {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
-		"empty Reads for ever":    {length: 10, read: func([]byte) (int, error) { return 0, nil }, whole: -1},
-		"some empty Reads": {length: 10, read: func(p []byte) (int, error) {
-			if empty++; empty%100 != 0 {
-				return 0, nil
-			}
-			if empty == 200 {
-				return 0, io.EOF
-			}
-			return 1, nil
-		}, whole: 1},
-		"one empty Read too many": {length: 10, read: func() func(p []byte) (int, error) {
-			n := 0
-			return func([]byte) (int, error) {
-				if n++; n > 100 {
-					return 0, io.EOF
-				}
-				return 0, nil
-			}
-		}(), whole: -1},
+		"empty Reads for ever":    {length: 10, read: func([]byte) (int, error) { time.Sleep(time.Millisecond); return 0, nil }, whole: -1, took: 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -126,7 +107,7 @@ func TestDrain(t *testing.T) {
 				if row.timed {
 					resp.Body = &attemptBody{ReadCloser: b, ctx: attemptOf(ctx, hourly)}
 				}
-				whole := DrainWithin(ctx, resp, until, w)
+				whole := (&drain{to: w}).within(ctx, resp, until)
 				assert.Equal(t, row.took, time.Since(began))
 				assert.Equal(t, row.whole >= 0, whole)
 				if whole {
@@ -136,9 +117,6 @@ func TestDrain(t *testing.T) {
 				assert.EqualValues(t, 1, b.closes.Load(), "Closes")
 			})
 		})
-	}
-	for _, resp := range []*http.Response{nil, {}, {Body: http.NoBody}} {
-		assert.True(t, DrainWithin(t.Context(), resp, time.Time{}, io.Discard), "there is nothing to be drained")
 	}
 }
 
@@ -163,7 +141,7 @@ func TestCloseDuringARead(t *testing.T) {
 	}
 }
 
-// A body in memory is read without a goroutine, however little time there is.
+// A body in memory is closed without a goroutine, however little time there is.
 func TestDrainOfABodyInMemory(t *testing.T) {
 	small := func() io.ReadCloser { return io.NopCloser(strings.NewReader("news")) }
 	watched := &watchedBody{attemptBody: attemptBody{ReadCloser: small(), ctx: attemptOf(t.Context(), hourly)}}
@@ -181,19 +159,10 @@ func TestDrainOfABodyInMemory(t *testing.T) {
 		small, _ := InMemory(row.body)
 		assert.Equal(t, row.want, small, name)
 	}
-	var w bytes.Buffer
-	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: small(), ContentLength: -1}, time.Time{}, &w))
-	assert.Equal(t, "news", w.String())
 	a := attemptOf(t.Context(), hourly)
-	assert.True(t, DrainWithin(t.Context(), &http.Response{Body: &attemptBody{ReadCloser: small(), ctx: a}}, time.Time{}, io.Discard))
+	Dismiss(t.Context(), &http.Response{Body: &attemptBody{ReadCloser: small(), ctx: a}})
 	assert.Error(t, a.Err(), "its body is closed")
-	assert.False(t, DrainWithin(t.Context(), &http.Response{Body: small()}, time.Time{}, full{}))
 }
-
-// A full writer takes nothing.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 // A response that the caller may still get is kept whole, or not at all.
 func TestKeep(t *testing.T) {
@@ -324,7 +293,8 @@ func TestDiscardAndDismiss(t *testing.T) {
 		Dismiss(t.Context(), hangs())
 		assert.Equal(t, 5*time.Millisecond, time.Since(began))
 		time.Sleep(3 * time.Hour)
-		Discard(t.Context(), nil)
-		Discard(t.Context(), &http.Response{})
+		for _, nothing := range []*http.Response{nil, {}, {Body: http.NoBody}} {
+			Discard(t.Context(), nothing)
+		}
 	})
 }

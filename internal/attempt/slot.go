@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -93,13 +92,7 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 // to close it must not keep slots of the host. A host does not work on an event stream,
 // which may last for days.
 func keeps(req *http.Request, resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !HandsOver(req, resp) && !serverSent(resp)
-}
-
-// serverSent reports whether the response is a stream of server-sent events.
-func serverSent(resp *http.Response) bool {
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !HandsOver(req, resp) && !peek.ServerSent(resp)
 }
 
 // A slotBody has the slot of an attempt, from the send on. If it becomes the body of the
@@ -164,9 +157,6 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 
 // PeekWait is that of the body in it.
 func (b *slotBody) PeekWait() time.Duration { return peek.Wait(b.ReadCloser) }
-
-// Inner returns the body in it.
-func (b *slotBody) Inner() io.ReadCloser { return b.ReadCloser }
 
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }

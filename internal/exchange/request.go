@@ -24,7 +24,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/peek"
 	"github.com/aplomb-go/aplomb/internal/redact"
 	"github.com/aplomb-go/aplomb/internal/rules"
 	"github.com/aplomb-go/aplomb/internal/scope"
@@ -87,16 +86,30 @@ type Request struct {
 // ObeyCancel makes the closing of Request.Cancel end r.Ctx, so that every wait of
 // the call sees it. Old callers still use Request.Cancel. The attempts keep
 // the caller's context, because the base transport looks at the channel itself,
-// and because the body of its response outlives the call.
+// and because the body of its response outlives the call. stop ends the goroutine that
+// listens. That goroutine may run late. So a channel that is closed already, as after a light
+// first attempt, ends the context at once.
 func (r *Request) ObeyCancel() (stop func()) {
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	canceled := r.Req.Cancel
 	if canceled == nil {
 		return func() {}
 	}
-	r.Linked = true
-	r.Ctx, stop = peek.ObeyCancel(r.Ctx, canceled, attempt.ErrRequestCanceled)
-	return stop
+	ctx, cancel := context.WithCancelCause(r.Ctx)
+	r.Ctx, r.Linked = ctx, true
+	select {
+	case <-canceled:
+		cancel(attempt.ErrRequestCanceled)
+	default:
+		go func() {
+			select {
+			case <-canceled:
+				cancel(attempt.ErrRequestCanceled)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return func() { cancel(nil) }
 }
 
 // Cost returns the cost of the request. The rule is asked once per request. A reconnect of the

@@ -7,10 +7,12 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // decoders are the codings that Peek decodes (RFC 9110 §8.4.1). They are those of the
@@ -59,14 +61,12 @@ type Event struct {
 // IsEventStream reports whether a response is an event stream that can be read, which is
 // a success of type text/event-stream without a Content-Encoding.
 func IsEventStream(resp *http.Response) bool {
-	if resp == nil || resp.StatusCode != http.StatusOK || len(resp.Header["Content-Encoding"]) > 0 {
-		return false
-	}
-	values := resp.Header["Content-Type"]
-	if len(values) == 0 {
-		return false
-	}
-	media, _, _ := strings.Cut(values[0], ";")
+	return resp != nil && resp.StatusCode == http.StatusOK && len(resp.Header["Content-Encoding"]) == 0 && ServerSent(resp)
+}
+
+// ServerSent reports whether a response has the type text/event-stream.
+func ServerSent(resp *http.Response) bool {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
@@ -83,15 +83,13 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 		return Event{}, false, nil
 	}
 	s := eventScanner{skip: skip}
-	_, err = o.Await(Limit, func(head []byte) bool {
+	found := func(head []byte) bool {
 		ok = s.scan(head)
-		return ok || s.skipped
-	})
-	if err == nil && s.skipped && !ok {
-		err = o.awaitBriefly(Limit, func(head []byte) bool {
-			ok = s.scan(head)
-			return ok
-		})
+		return ok
+	}
+	_, err = o.Await(Limit, func(head []byte) bool { return found(head) || s.skipped })
+	if err == nil && !ok {
+		err = o.awaitBriefly(found)
 	}
 	switch {
 	case ok:
@@ -100,6 +98,18 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 		return Event{}, false, nil
 	}
 	return Event{}, false, err
+}
+
+// awaitBriefly waits until enough reports true for the bytes of a response whose first bytes have come. All
+// its calls for one response end 5 s after the first began, with io.EOF.
+func (o Outcome) awaitBriefly(enough func(head []byte) bool) error {
+	body, _ := o.ahead(Limit)
+	if body.brief.IsZero() {
+		body.brief = time.Now().Add(briefly)
+	}
+	ctx, cancel := context.WithDeadlineCause(o.context(), body.brief, io.EOF)
+	defer cancel()
+	return body.await(ctx, Limit, enough)
 }
 
 // An eventScanner looks for an event in the beginning of a stream, which grows from call

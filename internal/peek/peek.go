@@ -46,13 +46,10 @@ func (o Outcome) method() string {
 	return ""
 }
 
-// A Patient is a body that says how long Peek may wait for its beginning. Of an attempt with a
-// short timeout it is the timeout.
-type Patient interface{ PeekWait() time.Duration }
-
-// Wait returns how long Peek may wait for the beginning of a body. It is at most a second.
+// Wait returns how long Peek may wait for the beginning of a body. It is at most a second. The body of an
+// attempt with a short timeout has a method that says less.
 func Wait(body io.Reader) time.Duration {
-	if b, ok := body.(Patient); ok {
+	if b, ok := body.(interface{ PeekWait() time.Duration }); ok {
 		if wait := b.PeekWait(); wait > 0 {
 			return min(wait, peekWait)
 		}
@@ -71,7 +68,7 @@ const (
 	// emptyReads is how many Reads in a row may return neither a byte nor an
 	// error before Peek gives up.
 	emptyReads = 100
-	// briefly bounds awaitBriefly.
+	// briefly bounds the wait for the first event that counts, after one that does not.
 	briefly = 5 * time.Second
 	// closeGrace is how long Close waits for the source's Close while a Read of
 	// Peek is in progress. Most bodies of net/http return within microseconds.
@@ -89,42 +86,16 @@ func (o Outcome) Peek(n int) []byte {
 	case body.until.IsZero():
 		body.until = time.Now().Add(Wait(body.src))
 	}
-	end, ctx := time.After(time.Until(body.until)), o.context()
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	if o.Request != nil && o.Request.Cancel != nil {
-		var stop func()
-		//lint:ignore SA1019 see above
-		ctx, stop = ObeyCancel(ctx, o.Request.Cancel, nil)
-		defer stop()
-	}
+	ctx, cancel := context.WithDeadline(o.context(), body.until)
+	defer cancel()
 	decode, coded := decoders[strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))]
 	if !coded {
-		body.fill(ctx, n, body.until, end, nil)
+		body.fill(ctx, n, nil)
 		return body.leading(n)
 	}
 	limit := max(n, Limit)
-	body.fill(ctx, limit, body.until, end, nil)
+	body.fill(ctx, limit, nil)
 	return decoded(body.leading(limit), n, decode)
-}
-
-// ObeyCancel returns a context that also ends when the Cancel of a request is closed. Old callers still use
-// it. stop ends the goroutine that listens. That goroutine may run late. So a channel that is closed already,
-// as after a light first attempt, ends the context at once.
-func ObeyCancel(ctx context.Context, canceled <-chan struct{}, cause error) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	select {
-	case <-canceled:
-		cancel(cause)
-	default:
-		go func() {
-			select {
-			case <-canceled:
-				cancel(cause)
-			case <-ctx.Done():
-			}
-		}()
-	}
-	return ctx, func() { cancel(nil) }
 }
 
 // Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until
@@ -145,28 +116,8 @@ func (o Outcome) Await(n int, enough func(head []byte) bool) (head []byte, err e
 	case body == nil:
 		return nil, errNotAhead
 	}
-	done := body.fill(o.context(), n, time.Time{}, nil, enough)
-	head = body.leading(n)
-	if done || len(head) == n {
-		return head, nil
-	}
-	return head, body.why(o.context())
-}
-
-// awaitBriefly is Await for a response whose first bytes have come. All its calls for one
-// response end 5 s after the first began. That is no error.
-func (o Outcome) awaitBriefly(n int, enough func(head []byte) bool) error {
-	body, _ := o.ahead(n)
-	if body.brief.IsZero() {
-		body.brief = time.Now().Add(briefly)
-	}
-	if body.fill(o.context(), n, body.brief, time.After(time.Until(body.brief)), enough) {
-		return nil
-	}
-	if err := body.why(o.context()); err != io.ErrNoProgress {
-		return err
-	}
-	return nil
+	err = body.await(o.context(), n, enough)
+	return body.leading(n), err
 }
 
 // ahead returns the body that can be read ahead. It is nil if there is none, or if it is
@@ -195,7 +146,7 @@ func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 //
 // A Read of the source cannot be interrupted. Peek therefore starts it in a
 // goroutine and stops waiting for it when the time is over. The next Peek or
-// Read takes the result. There is at most one Read of the source at a time,
+// Read sees the result. There is at most one Read of the source at a time,
 // because the next Peek or Read waits for the Read in progress. The goroutine
 // ends when the source returns or is closed, as a Read by the caller would. If net/http
 // decompresses the body, its Close waits for a Read that waits for the first bytes. Both end
@@ -203,22 +154,14 @@ func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
 type peekedBody struct {
 	src   io.ReadCloser
 	until time.Time     // when [Wait] is over; zero before the first Peek
-	brief time.Time     // when awaitBriefly is over; zero before its first call
+	brief time.Time     // when the brief wait of FirstEvent is over; zero before it began
 	gone  chan struct{} // closed by Close
 
-	mu     sync.Mutex // guards the fields below; never held during a call of src or a wait
-	head   []byte     // read from src and not yet by the caller; only ever appended to
-	err    error      // the error of src after head; it stays
-	ahead  *readAhead // the Read in progress, or finished and not yet taken; nil if there is none
+	mu     sync.Mutex    // guards the fields below; never held during a call of src or a wait
+	head   []byte        // read from src and not yet by the caller; only ever appended to
+	err    error         // the error of src after head; it stays
+	ahead  chan struct{} // closed when the Read in progress has returned; nil if there is none
 	closed bool
-}
-
-// A readAhead is a Read of the source by a goroutine. buf and err may be used
-// once done is closed.
-type readAhead struct {
-	done chan struct{}
-	buf  []byte
-	err  error
 }
 
 var (
@@ -227,65 +170,61 @@ var (
 )
 
 // A readPanic holds a panic of the source's Read. Nobody could recover it in
-// the goroutine of a readAhead.
+// the goroutine that reads ahead.
 type readPanic struct{ value any }
 
 func (*readPanic) Error() string { return "peek: the response body's Read panicked" }
 
-// read has the source fill the buffer. If the source's Read ends the goroutine
+// readAhead has the source fill a buffer, and then closes done. If the source's Read ends the goroutine
 // instead of returning, the error is errNoReturn.
-func (a *readAhead) read(src io.Reader) {
-	defer close(a.done)
-	buf := a.buf
-	a.buf, a.err = nil, errNoReturn
+func (b *peekedBody) readAhead(buf []byte, done chan<- struct{}) {
+	n, err := 0, errNoReturn
 	defer func() {
 		if value := recover(); value != nil {
-			a.err = &readPanic{value}
+			err = &readPanic{value}
 		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.head, b.err, b.ahead = append(b.head, buf[:n]...), err, nil
+		close(done)
 	}()
-	n, err := counted.Read(src, buf)
-	a.buf, a.err = buf[:n], err
+	n, err = counted.Read(b.src, buf)
 }
 
-// fill reads until there are n bytes, or until it is too late. end fires at until, which
-// is zero if there is no such time. fill reports whether enough, which may be nil, said
-// that the bytes suffice.
-func (b *peekedBody) fill(ctx context.Context, n int, until time.Time, end <-chan time.Time, enough func([]byte) bool) bool {
-	for empty := 0; empty < emptyReads; {
-		if empty == 0 && enough != nil && enough(b.leading(n)) {
-			return true
+// fill reads until there are n bytes, until enough, which may be nil, says that the bytes suffice, or until
+// ctx ends. It reports whether enough said so.
+func (b *peekedBody) fill(ctx context.Context, n int, enough func([]byte) bool) bool {
+	size := -1
+	for empty := 0; empty < emptyReads; empty++ {
+		if head := b.leading(n); len(head) > size {
+			size, empty = len(head), 0
+			if enough != nil && enough(head) {
+				return true
+			}
 		}
-		late := ctx.Err() != nil || !until.IsZero() && !time.Now().Before(until)
-		ahead := b.start(n, late)
+		ahead := b.start(n, ctx.Err() != nil)
 		if ahead == nil {
 			return false
 		}
 		select {
-		case <-ahead.done:
-		case <-end:
-			late = true
+		case <-ahead:
 		case <-ctx.Done():
-			late = true
+			return false
 		case <-b.gone:
-			late = true
-		}
-		switch got, ok := b.take(ahead); {
-		case ok && got == 0:
-			empty++
-		case ok:
-			empty = 0
-		case late:
 			return false
 		}
 	}
 	return false
 }
 
-// why returns the reason why there are no further bytes.
-func (b *peekedBody) why(ctx context.Context) error {
+// await fills the head. Its error says why there are neither n bytes nor enough.
+func (b *peekedBody) await(ctx context.Context, n int, enough func([]byte) bool) error {
+	full := b.fill(ctx, n, enough)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case full, len(b.head) >= n && !b.closed:
+		return nil
 	case b.err != nil:
 		return b.err
 	case b.closed:
@@ -296,43 +235,20 @@ func (b *peekedBody) why(ctx context.Context) error {
 	return io.ErrNoProgress
 }
 
-// start returns the Read in progress, or starts a Read. It returns nil if n
-// bytes need no Read. It also returns nil if no Read is in progress and it is
+// start returns what is closed after the Read in progress, or starts a Read. It returns nil
+// if n bytes need no Read. It also returns nil if no Read is in progress and it is
 // too late to start another.
-func (b *peekedBody) start(n int, late bool) *readAhead {
+func (b *peekedBody) start(n int, late bool) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.closed || b.err != nil || len(b.head) >= n:
 		return nil
-	case b.ahead != nil:
-		return b.ahead
-	case late:
-		return nil
+	case b.ahead == nil && !late:
+		b.ahead = make(chan struct{})
+		go b.readAhead(make([]byte, min(n-len(b.head), peekChunk)), b.ahead)
 	}
-	ahead := &readAhead{
-		done: make(chan struct{}),
-		buf:  make([]byte, min(n-len(b.head), peekChunk)),
-	}
-	b.ahead = ahead
-	go ahead.read(b.src)
-	return ahead
-}
-
-// take appends the bytes of a Read to the head and returns their number. ok is
-// false while the Read is in progress.
-func (b *peekedBody) take(ahead *readAhead) (n int, ok bool) {
-	select {
-	case <-ahead.done:
-	default:
-		return n, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ahead == ahead {
-		b.head, b.err, b.ahead = append(b.head, ahead.buf...), ahead.err, nil
-	}
-	return len(ahead.buf), true
+	return b.ahead
 }
 
 func (b *peekedBody) leading(n int) []byte {
@@ -363,8 +279,7 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 			return b.src.Read(p)
 		}
 		select {
-		case <-ahead.done:
-			b.take(ahead)
+		case <-ahead:
 		case <-b.gone:
 		}
 	}
@@ -379,7 +294,7 @@ func (b *peekedBody) ResumeTried() bool {
 // next copies bytes from the head to p. If the head is empty it returns the
 // Read in progress or the error after the head. If there is neither, the caller
 // reads from the source.
-func (b *peekedBody) next(p []byte) (n int, ahead *readAhead, err error) {
+func (b *peekedBody) next(p []byte) (n int, ahead <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

@@ -273,31 +273,6 @@ func TestPeekEndsWithTheCaller(t *testing.T) {
 	})
 }
 
-// TestPeekEndsWithCancel: an http.Client with a Timeout sets Request.Cancel and a deadline, and
-// hands on the Cancel of an old caller, which may be closed long before the deadline.
-func TestPeekEndsWithCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		cancel := make(chan struct{})
-		r, _ := io.Pipe()
-		o := outcomeOf(&source{Reader: r, onClose: r.Close})
-		o.Request = (&http.Request{Method: "GET"}).WithContext(ctx)
-		//lint:ignore SA1019 still honoured
-		o.Request.Cancel = cancel
-		time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
-		start := time.Now()
-		assert.Empty(t, o.Peek(10))
-		assert.Equal(t, 10*time.Millisecond, time.Since(start))
-		require.NoError(t, o.Response.Body.Close())
-
-		src := &source{Reader: strings.NewReader("text")}
-		o.Response.Body = src
-		assert.Empty(t, o.Peek(10))
-		assert.Zero(t, src.reads.Load(), "no Read for a caller who has gone")
-	})
-}
-
 // closedWhileRead closes the body while a Read of it waits, and returns the error of the Read.
 func closedWhileRead(t *testing.T, o Outcome) error {
 	t.Helper()

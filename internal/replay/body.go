@@ -8,7 +8,8 @@
 // There are three kinds of bodies:
 //
 //   - A memoryBody is in memory, and each attempt has a copy that shares no state
-//     with other copies. There is nothing to wait for, to keep or to wrap.
+//     with other copies. There is nothing to wait for, to keep or to wrap. net/http sees
+//     a type that it knows, and attempts may run beside each other.
 //   - A getBodyBody is made anew by the caller's GetBody. Two results may be the
 //     same reader, so the old body is closed first.
 //   - A streamBody has no GetBody. It is sought back, or the bytes that were
@@ -39,6 +40,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 var (
@@ -75,12 +78,8 @@ type Body interface {
 	// to connect there, its error looks like the error of a request that never left.
 	Broke() bool
 
-	// Replayable reports whether the body can be produced again, as far as is known now. A body
-	// that broke cannot.
-	// Rewind and GetBody may still fail.
-	Replayable() bool
-
-	// Why returns why the body cannot be produced again, nil if nothing is known.
+	// Why returns why the body cannot be produced again, as far as is known now. A body that broke
+	// cannot. If Why returns nil, Rewind and GetBody may still fail.
 	Why() error
 
 	// Concurrent reports whether two attempts can have the body at the same time.
@@ -93,11 +92,10 @@ type Body interface {
 	// After an error the attempt still has the body.
 	//
 	// Rewind comes before the response at hand is given up. If there is no body for
-	// another attempt, the caller can thus have that response. getBody reports whether
-	// GetBody must be called before Next.
-	Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error)
+	// another attempt, the caller can thus have that response.
+	Rewind(ctx context.Context, limit time.Duration) error
 
-	// GetBody calls the caller's GetBody for an attempt that is about to be sent. By
+	// GetBody calls the caller's GetBody, if that is due, for an attempt that is about to be sent. By
 	// then nothing of the old attempt is left that could read the result of GetBody.
 	// Its body was detached, its response is discarded, and the wait is over. If ctx
 	// ends first, its error is [ErrEnded].
@@ -116,14 +114,14 @@ type Body interface {
 // New returns the body of a request that may be sent again. The request has a body. New reads nothing. If the body can neither
 // be made anew nor sought, at most limit bytes of it are kept, none if limit is not positive.
 func New(req *http.Request, limit int64, pool *Pool) Body {
-	switch {
-	case Independent(req):
+	if Independent(req) {
 		return memoryBody(req.GetBody)
-	case req.GetBody != nil:
-		return newGetBodyBody(req)
 	}
 	if whole := copyOf(req.Body); whole != nil {
-		return memoryBody(func() (io.ReadCloser, error) { return copyOf(whole), nil })
+		return copiedBody{func() (io.ReadCloser, error) { return copyOf(whole), nil }}
+	}
+	if req.GetBody != nil {
+		return newGetBodyBody(req)
 	}
 	return newStreamBody(req.Body, limit, pool)
 }
@@ -136,12 +134,6 @@ func Once(req *http.Request, pool *Pool) Body {
 		s.finished = true
 	}
 	return b
-}
-
-// Broke reports whether the body that an attempt has failed to be read or closed (see [Body]).
-func Broke(body io.ReadCloser) bool {
-	b, ok := body.(interface{ Broke() bool })
-	return ok && b.Broke()
 }
 
 // checked checks the results of a GetBody.
@@ -190,6 +182,7 @@ type lease struct {
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
 	failed   error         // of reading or closing a body of the caller's
+	sent     int64         // the most bytes that an attempt had
 }
 
 func (l *lease) Broke() bool {
@@ -217,6 +210,26 @@ func (l *lease) use(f func()) {
 		l.leave()
 	}()
 	f()
+}
+
+// read reads a body of the caller's at an offset. Without a length the server could not know that a body ends
+// before a byte that an earlier attempt had, such as a file that has become shorter. So that is no clean
+// end; the lock is held.
+func (l *lease) read(body io.Reader, p []byte, at int64) (n int, err error) {
+	l.use(func() { n, err = counted.Read(body, p) })
+	end := at + int64(n)
+	l.sent = max(l.sent, end)
+	if err == io.EOF && end < l.sent {
+		err = fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", end, l.sent)
+	}
+	return n, err
+}
+
+// broken notes that a method of a body of the caller's failed; the lock is held.
+func (l *lease) broken(method string, err error) {
+	if l.failed == nil {
+		l.failed = fmt.Errorf("its %s failed: %w", method, err)
+	}
 }
 
 // leave ends a use; the lock is held.

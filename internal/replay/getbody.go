@@ -3,12 +3,9 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // A getBodyBody is a body that the caller's GetBody makes anew for each attempt.
@@ -16,21 +13,13 @@ import (
 // Two results of GetBody may be the same reader, sought back. So GetBody is called
 // only when the previous body is closed and no Read of it is running. An attempt
 // that is over can neither read nor close the body any more.
-//
-// A body of one of net/http's types in memory is never read itself. Each attempt
-// gets a copy that shares no state with it. So net/http sees a type that it knows,
-// and attempts may run beside each other.
-//
-// A body that ends before a byte that an earlier attempt had is not whole. Its Read fails
-// there, because without a length the server could not know.
 type getBodyBody struct {
 	getBody func() (io.ReadCloser, error) // the caller's
 
 	lease                  // its mu guards all below, and the fields of every reader
 	current *getBodyReader // of the latest body
 	first   getBodyReader  // of the request's own body
-	turn    int            // changes when a body that is not in memory is made or detached
-	sent    int64          // the most bytes that an attempt had
+	turn    int            // changes when a body is made or detached
 }
 
 // A getBodyReader is a body of the caller, and the reader of the attempt that has it.
@@ -48,7 +37,7 @@ type phase uint8
 
 const (
 	unused   phase = iota
-	attached       // an attempt has it, or a copy
+	attached       // an attempt has it
 	detached       // from its attempt; GetBody is to make the next one
 )
 
@@ -62,22 +51,8 @@ func newGetBodyBody(req *http.Request) *getBodyBody {
 func (b *getBodyBody) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.ReadCloser, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.attach(), b.forBase(ctx)
-}
-
-// attach returns the body for an attempt; the lock is held.
-func (b *getBodyBody) attach() io.ReadCloser {
-	r := b.current
-	r.phase = attached
-	n, known := length(r.body)
-	if !known || n < b.sent { // r counts the bytes read
-		return r
-	}
-	b.sent = n // perhaps
-	if r.body == http.NoBody {
-		return http.NoBody
-	}
-	return copyOf(r.body)
+	b.current.phase = attached
+	return b.current, b.forBase(ctx)
 }
 
 func (r *getBodyReader) Read(p []byte) (n int, err error) {
@@ -104,24 +79,14 @@ func (r *getBodyReader) Read(p []byte) (n int, err error) {
 
 // readBody reads the body, also a closed one, which says so itself; the lock is held.
 func (r *getBodyReader) readBody(p []byte) (n int, err error) {
-	b := r.b
-	b.use(func() { n, err = counted.Read(r.body, p) })
+	n, err = r.b.read(r.body, p, r.at)
 	r.at += int64(n)
-	b.sent = max(b.sent, r.at)
-	if err == io.EOF && r.at < b.sent {
-		err = endsEarly(r.at, b.sent)
-	}
 	r.end = err
 	// A Close during the Read makes the Read fail. Such an error says nothing.
 	if err != nil && !errors.Is(err, io.EOF) && !r.shut {
-		b.broken("Read", err)
+		r.b.broken("Read", err)
 	}
 	return n, err
-}
-
-// endsEarly returns the error of a body that ends before a byte that an earlier attempt had.
-func endsEarly(at, sent int64) error {
-	return fmt.Errorf("transport: the request's body ends at byte %d, and an earlier attempt had sent %d", at, sent)
 }
 
 // Close closes the body at once, even during a Read, because that is how a blocked
@@ -141,43 +106,18 @@ func (r *getBodyReader) Close() (err error) {
 	return err
 }
 
-// broken notes that a body failed; the lock is held.
-func (b *getBodyBody) broken(method string, err error) {
-	if b.failed == nil {
-		b.failed = fmt.Errorf("its %s failed: %w", method, err)
-	}
-}
-
-// Rewind makes the replacement of a body in memory itself, because GetBody is not
-// called before a hedge.
-func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error) {
+func (b *getBodyBody) Rewind(ctx context.Context, limit time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err = b.detachWithin(ctx, limit)
-	if err == nil && inMemory(b.current.body) {
-		_, err = b.remake(ctx)
-	}
-	return b.current.phase == detached, err
-}
-
-func (b *getBodyBody) Detach(ctx context.Context) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_ = b.detachWithin(ctx, MaxBusy)
-}
-
-// detachWithin waits for a Read under way, and takes the body from the attempt that has it; the
-// lock is held.
-func (b *getBodyBody) detachWithin(ctx context.Context, limit time.Duration) error {
 	if err := b.free(ctx, limit, nil); err != nil {
 		return err
 	}
-	if !inMemory(b.current.body) { // attempts with copies are in nobody's way
-		b.turn++
-	}
+	b.turn++
 	b.detach()
 	return nil
 }
+
+func (b *getBodyBody) Detach(ctx context.Context) { _ = b.Rewind(ctx, MaxBusy) }
 
 // detach takes the current body from its attempt, if any has it; the lock is held, and given up
 // while the body is closed. The body is not busy.
@@ -193,7 +133,7 @@ func (b *getBodyBody) detach() {
 	}
 }
 
-// GetBody makes the body for the next attempt, unless Rewind did.
+// GetBody makes the body for the next attempt, unless no attempt has had the last.
 func (b *getBodyBody) GetBody(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -216,11 +156,9 @@ func (b *getBodyBody) remake(ctx context.Context) (done bool, err error) {
 	}
 	r := &getBodyReader{b: b, body: body}
 	b.current = r
-	b.wanted = false     // the old body was
-	if !inMemory(body) { // no base transport of an older attempt may detach it
-		b.turn++
-	}
-	if b.finished { // nobody is to read the body
+	b.wanted = false // the old body was
+	b.turn++         // no base transport of an older attempt may detach it
+	if b.finished {  // nobody is to read the body
 		r.shut, r.phase = true, detached
 		b.use(func() { _ = body.Close() })
 		return false, nil
@@ -251,7 +189,8 @@ func (b *getBodyBody) forBase(ctx context.Context) func() (io.ReadCloser, error)
 		case !done: // the loop has made a body for the next attempt
 			return nil, ErrDetached
 		}
-		return b.attach(), nil // mu was held since remake, so the loop cannot have detached it
+		b.current.phase = attached
+		return b.current, nil // mu was held since remake, so the loop cannot have detached it
 	}
 }
 
@@ -260,7 +199,7 @@ func (b *getBodyBody) Finish() {
 	b.mu.Lock()
 	b.finished = true
 	r := b.current
-	idle := !r.shut && (r.phase != attached || inMemory(r.body) || r.body == http.NoBody)
+	idle := !r.shut && r.phase != attached
 	r.shut = r.shut || idle
 	b.mu.Unlock()
 	if idle {
@@ -268,80 +207,63 @@ func (b *getBodyBody) Finish() {
 	}
 }
 
-func (r *getBodyReader) Broke() bool { return r.b.Broke() }
+func (b *getBodyBody) Concurrent() bool { return false }
 
-// Replayable reports that the body is replayable unless it broke, because only GetBody itself can
-// tell more.
-func (b *getBodyBody) Replayable() bool { return !b.Broke() }
-
-func (b *getBodyBody) Concurrent() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return inMemory(b.current.body)
-}
-
-// A getBodyCall is a call of the caller's GetBody. It runs in a goroutine of its own, because
-// GetBody may block for longer than the context of the request lasts. The lease is in use
-// until somebody has taken its body or closed it, so GetBody is never called beside it.
-type getBodyCall struct {
-	done     chan struct{} // closed when GetBody has returned
+// A made has the results of a call of the caller's GetBody.
+type made struct {
 	body     io.ReadCloser
 	err      error
 	panicked any
-	over     bool // GetBody has returned; as left, guarded by the mu of the body
-	left     bool // nobody waits for the body any more
 }
 
 // callGetBody calls GetBody and returns its results, or ErrEnded if ctx ends first; the lock
-// is held, and given up meanwhile. The body is not busy.
+// is held, and given up meanwhile. The body is not busy. GetBody has a goroutine of its own, because
+// it may block for longer than the context of the request lasts. The lease is in use until somebody
+// has taken its body or closed it, so GetBody is never called beside it.
 func (b *getBodyBody) callGetBody(ctx context.Context) (io.ReadCloser, error) {
 	if ctx.Err() != nil {
 		return nil, ErrEnded
 	}
-	c := &getBodyCall{done: make(chan struct{}), err: errors.New("Request.GetBody ended its goroutine")}
+	results, left := make(chan made), make(chan struct{})
 	b.users++
-	go b.run(c)
 	b.mu.Unlock()
+	go b.run(results, left)
 	select {
-	case <-c.done:
 	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	if !c.over {
-		c.left, b.why = true, ErrEnded
+		close(left)
+		b.mu.Lock()
+		b.why = ErrEnded
 		return nil, ErrEnded
+	case m := <-results:
+		b.mu.Lock()
+		b.leave()
+		if b.why = m.err; m.panicked != nil {
+			panic(m.panicked)
+		}
+		return m.body, m.err
 	}
-	b.leave()
-	if c.panicked != nil {
-		b.why = errors.New("Request.GetBody panicked")
-		panic(c.panicked)
-	}
-	b.why = c.err
-	return c.body, c.err
 }
 
-// run calls GetBody. If it returns late, nobody gets its body or hears of its panic.
-func (b *getBodyBody) run(c *getBodyCall) {
-	defer close(c.done)
+// run calls GetBody. If it returns when left is closed, nobody gets its body, or hears of its panic or
+// of one of the Close.
+func (b *getBodyBody) run(results chan<- made, left <-chan struct{}) {
+	m := made{err: errors.New("Request.GetBody panicked or ended its goroutine")}
 	defer func() {
-		c.panicked = recover()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		c.over = true
-		if c.left {
-			b.mu.Unlock()
-			c.closeLate()
+		m.panicked = recover()
+		select {
+		case results <- m:
+			return
+		case <-left:
+		}
+		defer func() {
+			_ = recover()
 			b.mu.Lock()
 			b.leave()
+			b.mu.Unlock()
+		}()
+		if m.body != nil {
+			_ = m.body.Close()
 		}
 	}()
-	c.body, c.err = checked(b.getBody())
-}
-
-// closeLate closes a body that nobody waits for. Nobody hears of a panic of its Close either.
-func (c *getBodyCall) closeLate() {
-	defer func() { _ = recover() }()
-	if c.body != nil && c.err == nil {
-		_ = c.body.Close()
-	}
+	m.body, m.err = checked(b.getBody())
 }

@@ -48,13 +48,12 @@ func TestGetBodyAfterTheEnd(t *testing.T) {
 func TestGetBodyPanics(t *testing.T) {
 	b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
 	next(b)
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	require.NoError(t, err)
-	assert.True(t, getBody)
-	assert.Panics(t, func() { _ = b.GetBody(t.Context()) })
-	assert.ErrorContains(t, b.Why(), "panicked")
-	getBody, _ = b.Rewind(t.Context(), MaxBusy)
-	assert.True(t, getBody)
+	require.NoError(t, rewind(b))
+	for range 2 {
+		assert.Panics(t, func() { _ = b.GetBody(t.Context()) })
+		assert.ErrorContains(t, b.Why(), "panicked")
+		require.NoError(t, rewind(b))
+	}
 	b.Finish()
 }
 
@@ -86,11 +85,9 @@ func TestGetBodyDuringClose(t *testing.T) {
 			base.Go(func() { _ = attempt.Close() })
 			synctest.Wait()
 			start := time.Now()
-			getBody, err := b.Rewind(t.Context(), MaxBusy)
+			assert.Equal(t, want, rewind(b))
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
-			assert.Equal(t, want, err)
-			assert.Equal(t, want == nil, getBody)
-			if getBody {
+			if want == nil {
 				assert.NoError(t, b.GetBody(t.Context()))
 			}
 			b.Finish()
@@ -99,7 +96,7 @@ func TestGetBodyDuringClose(t *testing.T) {
 	}
 }
 
-// Given bodies of which some are in memory, when the loop and the base transports of
+// Given GetBodies of which some are in memory, when the loop and the base transports of
 // old attempts ask for bodies at the same time, then no two results of GetBody are in
 // use at once, and each attempt reads the body from its beginning.
 func TestGetBodyUnderConcurrency(t *testing.T) {
@@ -116,8 +113,7 @@ func TestGetBodyUnderConcurrency(t *testing.T) {
 			r := strings.NewReader(text)
 			return &exclusive{Reader: readerFunc(func(p []byte) (int, error) { return r.Read(p[:min(len(p), 100)]) }), using: &using}, nil
 		}
-		first, _ := http.NewRequest(http.MethodPut, "http://h/", strings.NewReader(text))
-		b := withGetBody(t, first.Body, getBody)
+		b := withGetBody(t, oneShot(text), getBody)
 		var bases sync.WaitGroup
 		for range 4 {
 			attempt, getBody := b.Next(context.Background(), 1)
@@ -159,9 +155,7 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "text", mustRead(t, attempt))
 		assert.False(t, b.Concurrent())
-		getBody, err := b.Rewind(t.Context(), MaxBusy)
-		assert.NoError(t, err)
-		assert.True(t, getBody)
+		assert.NoError(t, rewind(b))
 		_, err = attempt.Read(make([]byte, 1))
 		assert.Equal(t, ErrDetached, err)
 		assert.NoError(t, attempt.Close())
@@ -170,9 +164,10 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 		require.NoError(t, b.GetBody(t.Context()))
 		assert.Len(t, bodies, n+2, "and once")
 	}
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	assert.NoError(t, err)
-	assert.False(t, getBody, "no attempt has had the last body")
+	assert.NoError(t, rewind(b))
+	made := len(bodies)
+	require.NoError(t, b.GetBody(t.Context()))
+	assert.Len(t, bodies, made, "no attempt has had the last body")
 	b.Finish()
 	b.Finish()
 	for i, made := range bodies {
@@ -220,11 +215,12 @@ func TestGetBodyThatBreaks(t *testing.T) {
 	attempt := next(b)
 	_, err := attempt.Read(make([]byte, 1))
 	assert.Equal(t, failed, err)
-	assert.True(t, b.Broke() && Broke(attempt) && !b.Replayable())
+	assert.True(t, b.Broke())
 	assert.EqualError(t, b.Why(), "its Read failed: failed")
 	b = withGetBody(t, failsToClose{strings.NewReader("text"), failed}, noBody)
 	attempt = next(b)
-	assert.False(t, b.Broke() || Broke(attempt) || !b.Replayable())
+	assert.False(t, b.Broke())
+	assert.NoError(t, b.Why())
 	assert.Equal(t, failed, attempt.Close())
 	assert.True(t, b.Broke())
 	assert.EqualError(t, b.Why(), "its Close failed: failed")
@@ -237,50 +233,21 @@ type failsToClose struct {
 
 func (b failsToClose) Close() error { return b.err }
 
-// A body that is shorter than the last one has no clean end, whether it is in memory or not.
+// A body that is shorter than the last one has no clean end, whatever its type is.
 func TestGetBodyThatIsShorter(t *testing.T) {
-	kinds := map[string]func(string) io.ReadCloser{
-		"a stream":  func(text string) io.ReadCloser { return oneShot(text) },
-		"in memory": func(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) },
-		"no body": func(text string) io.ReadCloser {
-			if text == "te" {
-				return http.NoBody
-			}
-			return oneShot(text)
-		},
+	for name, second := range map[string]io.ReadCloser{
+		"a stream":  oneShot("te"),
+		"in memory": io.NopCloser(strings.NewReader("te")),
+		"no body":   http.NoBody,
+	} {
+		b := withGetBody(t, oneShot("text"), func() (io.ReadCloser, error) { return second, nil })
+		assert.Equal(t, "text", mustRead(t, next(b)))
+		require.NoError(t, rewind(b))
+		require.NoError(t, b.GetBody(t.Context()))
+		_, err := io.ReadAll(next(b))
+		assert.ErrorContains(t, err, "and an earlier attempt had sent 4", name)
+		assert.True(t, b.Broke(), name)
 	}
-	for first, make1 := range kinds {
-		for second, make2 := range kinds {
-			b := withGetBody(t, make1("text"), func() (io.ReadCloser, error) { return make2("te"), nil })
-			assert.Equal(t, "text", mustRead(t, next(b)))
-			require.NoError(t, rewind(b))
-			require.NoError(t, b.GetBody(t.Context()))
-			_, err := io.ReadAll(next(b))
-			assert.ErrorContains(t, err, "and an earlier attempt had sent 4", "%s, then %s", first, second)
-			assert.True(t, b.Broke(), "%s, then %s", first, second)
-		}
-	}
-	b := withGetBody(t, http.NoBody, noBody)
-	assert.Equal(t, http.NoBody, next(b), "net/http knows it")
-	assert.True(t, inMemory(next(withGetBody(t, io.NopCloser(strings.NewReader("text")), noBody))), "and this")
-}
-
-// A body in memory is made by Rewind, for an attempt beside the last.
-func TestGetBodyInMemory(t *testing.T) {
-	made := 0
-	b := withGetBody(t, io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) {
-		made++
-		return io.NopCloser(strings.NewReader("text")), nil
-	})
-	old := next(b)
-	assert.True(t, b.Concurrent())
-	getBody, err := b.Rewind(t.Context(), MaxBusy)
-	assert.NoError(t, err)
-	assert.False(t, getBody)
-	assert.Equal(t, 1, made, "bodies made")
-	assert.Equal(t, "text", mustRead(t, next(b)))
-	assert.Equal(t, "text", mustRead(t, old), "the old attempt has its own")
-	b.Finish()
 }
 
 // net/http may call GetBody during an attempt, as often as it likes, and never after it.
@@ -315,11 +282,6 @@ func TestGetBodyByTheBase(t *testing.T) {
 	_, getBody = b.Next(t.Context(), 1)
 	_, err = getBody()
 	assert.EqualError(t, err, "Request.GetBody returned no body")
-	b = withGetBody(t, io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil })
-	_, getBody = b.Next(t.Context(), 1)
-	require.NoError(t, rewind(b))
-	_, err = getBody()
-	assert.Equal(t, ErrDetached, err, "the body that Rewind has made is for the next attempt")
 }
 
 // A GetBody that fails says why, until another one has succeeded.
@@ -451,10 +413,7 @@ func next(b Body) io.ReadCloser {
 	return attempt
 }
 
-func rewind(b Body) error {
-	_, err := b.Rewind(context.Background(), MaxBusy)
-	return err
-}
+func rewind(b Body) error { return b.Rewind(context.Background(), MaxBusy) }
 
 type readerFunc func([]byte) (int, error)
 
@@ -511,7 +470,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 			start := time.Now()
 			_, err := v.Read(make([]byte, 10))
 			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
-			assert.Equal(t, kept, b.Replayable())
+			assert.Equal(t, kept, b.Why() == nil)
 			if kept {
 				assert.NoError(t, err)
 				assert.NoError(t, rewind(b))
@@ -568,7 +527,7 @@ func FuzzStreamBody(f *testing.F) {
 				_ = v.Close()
 			}
 			switch err := rewind(b); {
-			case !b.Replayable():
+			case b.Why() != nil:
 				require.True(t, !seek && want > int(limit), "given up after %d bytes with room for %d", want, limit)
 				b.Finish()
 				_ = v.Close()

@@ -47,19 +47,6 @@ func memoryReader(body any) any {
 	return nil
 }
 
-// inMemory reports whether a body is one of net/http's in-memory types. Reading
-// it cannot fail.
-func inMemory(body any) bool { return memoryReader(body) != nil }
-
-// length returns how many bytes are left in a body that need not be read: NoBody, or one of
-// net/http's types in memory. Of others, known is false.
-func length(body any) (n int64, known bool) {
-	if r, ok := memoryReader(body).(interface{ Len() int }); ok {
-		return int64(r.Len()), true
-	}
-	return 0, body == http.NoBody
-}
-
 // SmallInMemory reports whether a body is in memory and has at most [Small] bytes.
 // Sending such a body takes next to no time.
 func SmallInMemory(body any) bool {
@@ -111,15 +98,25 @@ func (make memoryBody) Next(_ context.Context, n int) (io.ReadCloser, func() (io
 	return body, nil
 }
 
-func (memoryBody) Rewind(context.Context, time.Duration) (getBody bool, err error) { return false, nil }
+func (memoryBody) Broke() bool                                 { return false }
+func (memoryBody) Why() error                                  { return nil }
+func (memoryBody) Concurrent() bool                            { return true }
+func (memoryBody) Rewind(context.Context, time.Duration) error { return nil }
+func (memoryBody) GetBody(context.Context) error               { return nil }
+func (memoryBody) Detach(context.Context)                      {}
+func (memoryBody) Finish()                                     {}
 
-func (memoryBody) Broke() bool                   { return false }
-func (memoryBody) Replayable() bool              { return true }
-func (memoryBody) Why() error                    { return nil }
-func (memoryBody) Concurrent() bool              { return true }
-func (memoryBody) GetBody(context.Context) error { return nil }
-func (memoryBody) Detach(context.Context)        {}
-func (memoryBody) Finish()                       {}
+// A copiedBody is a memoryBody of a request without a GetBody of net/http's. If it has another, that may
+// return the same reader each time. So a further attempt does not get it.
+type copiedBody struct{ memoryBody }
+
+func (b copiedBody) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
+	if n == 1 {
+		return nil, nil
+	}
+	body, _ := b.memoryBody()
+	return body, b.memoryBody
+}
 
 // A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
 // bytes of a body do not count. So large uploads cannot take the retries from small
@@ -134,8 +131,8 @@ type Pool struct {
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
 const MaxMemory = 64 << 20
 
-// beyondSmall returns how many of the n bytes that a body holds count in the pool.
-func beyondSmall(n int64) int64 { return max(n-Small, 0) }
+// room returns how many of n bytes that a body keeps count in the pool.
+func room(n int64) int64 { return max(n-Small, 0) }
 
 // hold lets a body hold n bytes more that count, if there is room.
 func (p *Pool) hold(n int64) bool {
@@ -145,9 +142,6 @@ func (p *Pool) hold(n int64) bool {
 	p.Memory.Add(-n)
 	return false
 }
-
-// free takes n bytes back that counted.
-func (p *Pool) free(n int64) { p.Memory.Add(-n) }
 
 // Chunks have the capacities from minChunk to maxChunk that are powers of two.
 const (
@@ -161,18 +155,13 @@ type chunk struct {
 	next *chunk
 }
 
-// sizeOf returns the index in Pool.chunks of chunks with capacity n. It reports false
-// if the pool has no such chunks.
-func sizeOf(n int) (index int, ok bool) {
-	return bits.TrailingZeros(uint(n / minChunk)), n >= minChunk && n <= maxChunk && n&(n-1) == 0
-}
+// of returns the pool of chunks with capacity n.
+func (p *Pool) of(n int) *sync.Pool { return &p.chunks[bits.TrailingZeros(uint(n/minChunk))] }
 
 // chunk returns an empty chunk of capacity n. It may have been used before.
 func (p *Pool) chunk(n int) *chunk {
-	if i, ok := sizeOf(n); ok {
-		if c, ok := p.chunks[i].Get().(*chunk); ok {
-			return c
-		}
+	if c, ok := p.of(n).Get().(*chunk); ok {
+		return c
 	}
 	return &chunk{data: make([]byte, 0, n)}
 }
@@ -180,10 +169,8 @@ func (p *Pool) chunk(n int) *chunk {
 // recycle takes a chunk that nobody uses any more. The garbage collector frees the
 // chunks that are not used again soon.
 func (p *Pool) recycle(c *chunk) {
-	if i, ok := sizeOf(cap(c.data)); ok {
-		c.data, c.next = c.data[:0], nil
-		p.chunks[i].Put(c)
-	}
+	c.data, c.next = c.data[:0], nil
+	p.of(cap(c.data)).Put(c)
 }
 
 // A buffer keeps bytes in a list of chunks. Each chunk is as large as all chunks before
@@ -195,62 +182,44 @@ func (p *Pool) recycle(c *chunk) {
 // reader of an old attempt can still have one of them.
 type buffer struct {
 	first, last *chunk
-	size        int64 // bytes in the chunks
-	held        int64 // capacity of the chunks, which the pool counts
-
-	// The chunk of the last readAt, and the offset of its first byte. Reads come in
-	// order, so the next readAt continues from there.
-	from   *chunk
-	offset int64
+	size        int64 // bytes in the chunks, which the pool counts
 }
 
-// append keeps as many bytes of p as limit and the pool allow, and returns their number.
-func (b *buffer) append(p []byte, limit int64, pool *Pool) (kept int) {
-	for kept < len(p) && b.grow(limit, pool) {
-		c := b.last
-		n := min(len(p)-kept, cap(c.data)-len(c.data))
-		c.data = append(c.data, p[kept:kept+n]...)
-		kept += n
-		b.size += int64(n)
-	}
-	return kept
-}
-
-// grow adds a chunk if the last chunk is full. It reports whether there is room.
-func (b *buffer) grow(limit int64, pool *Pool) bool {
-	if b.size < b.held {
-		return true
-	}
-	n := min(max(minChunk, b.size), maxChunk, limit-b.held)
-	if n <= 0 || !pool.hold(beyondSmall(b.held+n)-beyondSmall(b.held)) {
+// append keeps p if the pool has room for it.
+func (b *buffer) append(p []byte, pool *Pool) bool {
+	if !pool.hold(room(b.size+int64(len(p))) - room(b.size)) {
 		return false
 	}
-	b.held += n
-	c := pool.chunk(int(n))
-	if b.last == nil {
-		b.first = c
-	} else {
-		b.last.next = c
+	for len(p) > 0 {
+		c := b.last
+		if c == nil || len(c.data) == cap(c.data) {
+			c = pool.chunk(int(min(max(minChunk, b.size), maxChunk)))
+			if b.last == nil {
+				b.first = c
+			} else {
+				b.last.next = c
+			}
+			b.last = c
+		}
+		n := min(len(p), cap(c.data)-len(c.data))
+		c.data = append(c.data, p[:n]...)
+		p, b.size = p[n:], b.size+int64(n)
 	}
-	b.last = c
 	return true
 }
 
 // readAt copies bytes of one chunk, from offset at, which is below size.
 func (b *buffer) readAt(p []byte, at int64) int {
-	if b.from == nil || at < b.offset {
-		b.from, b.offset = b.first, 0
+	c := b.first
+	for ; at >= int64(len(c.data)); c = c.next {
+		at -= int64(len(c.data))
 	}
-	for at-b.offset >= int64(len(b.from.data)) {
-		b.offset += int64(len(b.from.data))
-		b.from = b.from.next
-	}
-	return copy(p, b.from.data[at-b.offset:])
+	return copy(p, c.data[at:])
 }
 
 // drop forgets all bytes and gives their memory to the pool.
 func (b *buffer) drop(pool *Pool) {
-	pool.free(beyondSmall(b.held))
+	pool.Memory.Add(-room(b.size))
 	for c := b.first; c != nil; {
 		next := c.next
 		pool.recycle(c)

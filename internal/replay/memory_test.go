@@ -8,11 +8,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,10 +23,13 @@ func TestMemoryBody(t *testing.T) {
 		"bytes.Reader":   bytes.NewReader([]byte("text")),
 		"strings.Reader": strings.NewReader("text"),
 	} {
-		for _, own := range []bool{false, true} {
+		for _, kind := range []string{"of net/http", "none", "another"} {
 			req := put(t, body)
-			if !own {
+			if kind != "of net/http" {
 				req = put(t, io.NopCloser(body)) // without a GetBody
+			}
+			if kind == "another" {
+				req.GetBody = func() (io.ReadCloser, error) { t.Error("it may return the same reader"); return nil, nil }
 			}
 			b := New(req, 0, new(Pool))
 			first, getBody := b.Next(t.Context(), 1)
@@ -36,9 +37,16 @@ func TestMemoryBody(t *testing.T) {
 			assert.Nil(t, getBody, name)
 			assert.NoError(t, rewind(b), name)
 			assert.NoError(t, b.GetBody(t.Context()), name)
-			assert.True(t, b.Concurrent() && b.Replayable() && !b.Broke() && b.Why() == nil, name)
-			second, _ := b.Next(t.Context(), 2)
-			third, _ := b.Next(t.Context(), 3)
+			assert.True(t, b.Concurrent() && !b.Broke() && b.Why() == nil, name)
+			second, getBody := b.Next(t.Context(), 2)
+			third, err := second, error(nil)
+			if kind == "of net/http" {
+				assert.Nil(t, getBody, "%s: the caller's own is good", name)
+				third, _ = b.Next(t.Context(), 3)
+			} else {
+				third, err = getBody()
+				assert.NoError(t, err, name)
+			}
 			for _, attempt := range []io.ReadCloser{second, third} {
 				all, err := io.ReadAll(attempt)
 				assert.NoError(t, err, name)
@@ -179,46 +187,31 @@ func TestChunksUnderConcurrency(t *testing.T) {
 	assert.Zero(t, pool.Memory.Load())
 }
 
-// A limit that is no power of two is kept to the byte, and its last chunk is not pooled.
-func TestBufferLimit(t *testing.T) {
-	for _, limit := range []int64{1, minChunk - 1, minChunk, minChunk + 1, 100_000, maxChunk * 3} {
+// A buffer has all bytes that were given to it, from any offset on.
+func TestBuffer(t *testing.T) {
+	for _, size := range []int{1, minChunk - 1, minChunk, minChunk + 1, 100_000, maxChunk * 3} {
 		var pool Pool
 		var b buffer
-		text := []byte(noisy(int(limit) + 10))
-		assert.EqualValues(t, limit, b.append(text, limit, &pool))
-		assert.Equal(t, limit, b.size)
-		assert.Equal(t, limit, b.held)
+		text := []byte(noisy(size))
+		for rest := text; len(rest) > 0; {
+			n := min(len(rest), 5000)
+			require.True(t, b.append(rest[:n], &pool))
+			rest = rest[n:]
+		}
+		assert.EqualValues(t, size, b.size)
 		var got []byte
-		for len(got) < len(text)-10 {
+		for len(got) < size {
 			p := make([]byte, 3000)
 			got = append(got, p[:b.readAt(p, int64(len(got)))]...)
 		}
-		assert.True(t, bytes.Equal(got, text[:limit]))
+		assert.True(t, bytes.Equal(got, text))
 		p := make([]byte, 1)
 		assert.Equal(t, 1, b.readAt(p, 0), "back to the beginning")
 		assert.Equal(t, text[0], p[0])
+		assert.EqualValues(t, max(size-Small, 0), pool.Memory.Load())
 		b.drop(&pool)
 		assert.Zero(t, pool.Memory.Load())
 	}
-}
-
-// Given a base transport that neither reads nor closes the body of the last attempt,
-// when the body is garbage, the pool gets its memory back.
-func TestKeptBytesOfALostBody(t *testing.T) {
-	var pool Pool
-	func() {
-		b := New(put(t, oneShot(noisy(300_000))), 1<<20, &pool)
-		_, err := io.Copy(io.Discard, next(b))
-		require.NoError(t, err)
-		require.NoError(t, rewind(b))
-		next(b)
-		b.Finish()
-		assert.Positive(t, pool.Memory.Load())
-	}()
-	require.Eventually(t, func() bool {
-		runtime.GC()
-		return pool.Memory.Load() == 0
-	}, time.Minute, time.Millisecond)
 }
 
 // zeros is an endless reader that takes no time.
@@ -314,7 +307,7 @@ func TestCopiesAllocate(t *testing.T) {
 				b := New(row.req, 1<<20, &pool)
 				for n := 1; n <= attempts; n++ {
 					if n > 1 {
-						_, _ = b.Rewind(context.Background(), MaxBusy)
+						_ = b.Rewind(context.Background(), MaxBusy)
 					}
 					b.Next(context.Background(), n)
 				}

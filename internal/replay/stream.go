@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"time"
-
-	"github.com/aplomb-go/aplomb/internal/counted"
 )
 
 // A streamBody is a body without GetBody. All attempts read the same body, which the
@@ -24,15 +21,13 @@ type streamBody struct {
 	limit  int64     // of the bytes that are kept; not positive: none is
 	pool   *Pool
 
-	lease                 // its mu guards all below
-	kept    buffer        // the first bytes of the body, as long as all its bytes can be kept
-	counted *int64        // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
-	end     error         // how the body ended, once it did
-	moved   bool          // a seekable body was read since it was at start
-	sent    int64         // the most bytes that an attempt had
-	holder  *streamReader // the reader of the attempt under way, nil if there is none
-	closed  bool          // body is closed
-	first   streamReader  // of the first attempt
+	lease                // its mu guards all below
+	kept   buffer        // the first bytes of the body, as long as all its bytes can be kept
+	end    error         // how the body ended, once it did
+	moved  bool          // a seekable body was read since it was at start
+	holder *streamReader // the reader of the attempt under way, nil if there is none
+	closed bool          // body is closed
+	first  streamReader  // of the first attempt
 
 	blocked *time.Timer // ends a Read that goes on after its reader was closed; nil: there was none
 }
@@ -111,21 +106,14 @@ func (r *streamReader) advance(n int) int {
 func (r *streamReader) readBody(p []byte) (n int, err error) {
 	s := r.s
 	s.moved = true
-	s.use(func() { n, err = counted.Read(s.body, p) })
+	n, err = s.read(s.body, p, r.at)
 	s.keep(p[:n])
-	if end := r.at + int64(n); err == io.EOF && end < s.sent {
-		err = endsEarly(end, s.sent) // a file that has become shorter
-	}
-	s.sent = max(s.sent, r.at+int64(n))
-	if err != nil {
-		s.end = err
-		if !errors.Is(err, io.EOF) {
-			err := fmt.Errorf("its Read failed: %w", err)
-			if !r.closed && !s.closed { // a Close during the Read makes it fail
-				s.failed = cmp.Or(s.failed, err)
-			}
-			s.lose(err)
+	s.end = err
+	if err != nil && !errors.Is(err, io.EOF) {
+		if !r.closed && !s.closed { // a Close during the Read makes it fail
+			s.broken("Read", err)
 		}
+		s.lose(fmt.Errorf("its Read failed: %w", err))
 	}
 	return r.advance(n), err
 }
@@ -136,37 +124,14 @@ func (s *streamBody) keep(p []byte) {
 	if s.seeker != nil || s.why != nil || s.finished || len(p) == 0 {
 		return
 	}
-	n := s.kept.append(p, s.limit, s.pool)
-	if s.counted == nil && beyondSmall(s.kept.held) > 0 {
-		s.countUntilLost()
-	}
-	if s.counted != nil {
-		*s.counted = s.kept.held
-	}
-	if n < len(p) {
-		s.lose(s.memoryFull())
-	}
-}
-
-// countUntilLost begins to count the bytes that are kept. A base transport may neither
-// read on nor close its reader. When the garbage collector finds such a body, the
-// pool gets the bytes back that are counted then; the lock is held.
-func (s *streamBody) countUntilLost() {
-	pool := s.pool
-	s.counted = new(int64)
-	runtime.AddCleanup(s, func(held *int64) { pool.free(beyondSmall(*held)) }, s.counted)
-}
-
-// memoryFull says which limit the body has reached, and which fields of the rule would
-// help.
-func (s *streamBody) memoryFull() error {
 	switch {
 	case s.limit <= 0:
-		return errors.New("ReplayBuffer is off, and it has neither GetBody nor Seek")
-	case s.kept.size < s.limit:
-		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (ReplayBuffer) are in use", MaxMemory)
+		s.lose(errors.New("ReplayBuffer is off, and it has neither GetBody nor Seek"))
+	case s.kept.size+int64(len(p)) > s.limit:
+		s.lose(fmt.Errorf("it is larger than ReplayBuffer (%d bytes), and it has neither GetBody nor Seek", s.limit))
+	case !s.kept.append(p, s.pool):
+		s.lose(fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (ReplayBuffer) are in use", MaxMemory))
 	}
-	return fmt.Errorf("it is larger than ReplayBuffer (%d bytes), and it has neither GetBody nor Seek", s.limit)
 }
 
 // lose notes that the body cannot be produced again, and the first reason. The kept
@@ -174,21 +139,13 @@ func (s *streamBody) memoryFull() error {
 // held.
 func (s *streamBody) lose(why error) {
 	s.why = cmp.Or(s.why, why)
-	s.drop()
-}
-
-// drop gives the memory back; the lock is held.
-func (s *streamBody) drop() {
 	s.kept.drop(s.pool)
-	if s.counted != nil {
-		*s.counted = 0
-	}
 }
 
 // settle gives the memory back when nobody can need it any more; the lock is held.
 func (s *streamBody) settle() {
 	if r := s.holder; s.finished && (r == nil || r.closed || r.at >= s.kept.size) {
-		s.drop()
+		s.kept.drop(s.pool)
 	}
 }
 
@@ -252,11 +209,11 @@ var errSoughtElsewhere = errors.New("it returned another offset")
 
 // Rewind waits for a Read under way, because its bytes would be missing from the next
 // attempt's body. If that takes too long, the attempt keeps the body.
-func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) (getBody bool, err error) {
+func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.free(ctx, limit, nil); err != nil {
-		return false, err
+		return err
 	}
 	if s.seeker != nil && s.moved && s.why == nil {
 		if at, err := s.seeker.Seek(s.start, io.SeekStart); err != nil || at != s.start {
@@ -268,13 +225,8 @@ func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) (getBody b
 	if s.why == nil {
 		s.holder = nil
 	}
-	return false, s.why
+	return s.why
 }
-
-func (r *streamReader) Broke() bool { return r.s.Broke() }
-
-// Replayable reports that the body is not replayable if a reason is known.
-func (s *streamBody) Replayable() bool { return s.Why() == nil }
 
 func (s *streamBody) Concurrent() bool              { return false }
 func (s *streamBody) GetBody(context.Context) error { return nil }

@@ -55,15 +55,14 @@ type Body struct {
 	Plan    // the reader alone uses it, but for part
 	Fetcher Fetcher
 
-	err      error      // that ended the body
-	prefix   prefixHash // of the bytes that were delivered
-	later    *laterHash // nil: a single Read brought them
-	recovery *recovery  // nil: the body was not cut; mu guards the pointer against Close
+	err      error     // that ended the body
+	prefix   checksum  // of the bytes that were delivered
+	recovery *recovery // nil: the body was not cut; mu guards the pointer against Close
 
-	dry    int16 // continuations in a row without progress
-	paused bool  // bytes came after a pause
-	tried  bool  // the body has asked for its rest
-	closed bool  // guarded by mu
+	early  uint32 // the first of prefix when it was of minCompared bytes
+	dry    int16  // continuations in a row without progress
+	paused bool   // bytes came after a pause
+	closed bool   // guarded by mu
 
 	mu sync.Mutex // guards closed and, against Close, part; only the reader sets part, and so may read it unlocked
 }
@@ -77,7 +76,7 @@ func Tried(body io.ReadCloser) bool {
 }
 
 // ResumeTried reports whether the body has asked for its rest. See [Tried].
-func (b *Body) ResumeTried() bool { return b.tried }
+func (b *Body) ResumeTried() bool { return b.recovery != nil && b.recovery.cut != nil }
 
 // Read reads the next bytes, and continues the body as often as needed.
 func (b *Body) Read(p []byte) (int, error) {
@@ -108,7 +107,7 @@ func (b *Body) Read(p []byte) (int, error) {
 			}
 		}
 		b.pos += int64(n)
-		if b.keeps = b.keeps && b.pos != b.end && b.pos != b.total; b.keeps && n > 0 { // or nothing can be missing
+		if b.keeps = b.keeps && !b.isWhole(); b.keeps { // or nothing can be missing
 			b.keep(p[:n], err)
 		}
 		switch {
@@ -152,7 +151,7 @@ func (b *Body) endPart(err error) {
 	case whole && len(b.resp.Trailer) == 0: // no byte is missing, but perhaps the caller's context has ended
 		b.release()
 		b.err = b.Fetcher.Ended(b.pos, err, nil)
-	case whole, Tried(b.part), err == io.ErrUnexpectedEOF && b.resp.Uncompressed && b.hasGarbage(), !b.Fetcher.MayFetch(b.pos, err):
+	case whole, Tried(b.part), !b.Fetcher.MayFetch(b.pos, err):
 		b.endWith(err) // no range brings a trailer; and a Transport below did all that can be done
 	default:
 		b.makeRecovery().due = err

@@ -28,34 +28,29 @@ type Cut struct {
 	body *Body
 }
 
-// proceed continues the body if that is due. It returns the error that ended it.
+// proceed continues the body, unless it has ended. It returns the error that ended it.
 func (b *Body) proceed() error {
-	for b.err == nil && b.recovery.due != nil {
-		b.fetch()
+	if b.err == nil {
+		cut := Cut{Offset: b.pos, Err: b.recovery.due, body: b}
+		b.recovery.due = nil
+		err := b.Fetcher.Fetch(&cut)
+		if err == nil {
+			return nil
+		}
+		b.release()
+		switch {
+		case err == io.EOF:
+			b.finish()
+		case b.isClosed():
+			b.err = http.ErrBodyReadAfterClose
+		default:
+			b.err = b.Fetcher.Ended(b.pos, cut.Err, err)
+		}
 	}
 	if b.err == io.EOF && b.isClosed() {
 		return http.ErrBodyReadAfterClose
 	}
 	return b.err
-}
-
-// fetch asks for the missing bytes. It sets err if the body ends here.
-func (b *Body) fetch() {
-	cut := Cut{Offset: b.pos, Err: b.recovery.due, body: b}
-	b.recovery.due = nil
-	err := b.Fetcher.Fetch(&cut)
-	if err == nil {
-		return
-	}
-	b.release()
-	switch {
-	case err == io.EOF:
-		b.finish()
-	case b.isClosed():
-		b.err = http.ErrBodyReadAfterClose
-	default:
-		b.err = b.Fetcher.Ended(b.pos, cut.Err, err)
-	}
 }
 
 // Request returns the request for the missing bytes, or for everything again. req is the caller's.
@@ -64,7 +59,7 @@ func (b *Body) fetch() {
 func (c *Cut) Request(req *http.Request) (rest *http.Request, err error) {
 	b := c.body
 	r := b.recovery
-	b.tried, r.cut, c.Part = true, c.Err, http.NoBody
+	r.cut, c.Part = c.Err, http.NoBody
 	ctx, cancel := context.WithCancelCause(req.Context())
 	b.mu.Lock()
 	if b.closed {
@@ -118,7 +113,7 @@ func (c *Cut) Use(resp *http.Response) (lost bool, err error) {
 	if b.complete(resp) {
 		return false, io.EOF
 	}
-	next, err := b.check(resp)
+	again, err := b.check(resp)
 	if err != nil {
 		return false, err
 	}
@@ -128,15 +123,14 @@ func (c *Cut) Use(resp *http.Response) (lost bool, err error) {
 	if !b.Compares {
 		b.recovery.start = b.pos
 	}
-	if next.skip > 0 {
-		if err := b.skip(resp); err != nil {
+	if again {
+		if err := b.match(resp.Body); err != nil {
 			b.mu.Lock()
 			b.part = http.NoBody
 			b.mu.Unlock()
 			return err != errDiffers && err != ErrLate && !b.isClosed(), err
 		}
 	}
-	b.total, b.end, b.stop = next.total, next.end, next.stop
 	b.recovery.last = resp
 	return false, nil
 }
@@ -150,14 +144,4 @@ func (b *Body) put(body io.ReadCloser) bool {
 	}
 	b.part = body
 	return true
-}
-
-// skip reads the bytes that the reader has from a response that brings everything again.
-func (b *Body) skip(resp *http.Response) error {
-	read, err := b.match(resp.Body)
-	b.left -= int32(read)
-	if b.isLate() { // and the part is closed, even if the bytes came at the last moment
-		return ErrLate
-	}
-	return err
 }

@@ -27,7 +27,7 @@
 //	plan.go      whether a body can be continued, also if it is coded, and the hash of its header
 //	fields.go    the fields of a header: ranges, validators and encodings
 //	body.go      the body that the caller reads
-//	prefix.go    the hash of the bytes that the reader has
+//	prefix.go    the checksum of the bytes that the reader has
 //	cut.go       the request for the missing bytes, and the use of its response
 //	part.go      whether a response continues the body
 //	recovery.go  the state of a body after a cut, and how long a Read may take

@@ -4,42 +4,32 @@
 package resume
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
 	"net/http"
-	"reflect"
-
-	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// A nextPart says how the next part changes its body.
-type nextPart struct {
-	end, total int64 // of the body and the representation, as far as they are known now
-	stop       int64 // where the part ends
-	skip       int64 // bytes at its beginning that the reader has
-}
-
-// check checks whether resp continues the body. If not, the error says why. The
-// body of resp has not been read yet.
-func (b *Body) check(resp *http.Response) (nextPart, error) {
+// check checks whether resp continues the body, and takes over what the response says of the ends of
+// the body. If it does not continue the body, the error says why. The body of resp has not been read
+// yet. If again is set, the response brings everything again, perhaps although the rest was asked for.
+// Its first bytes have to be those that the reader has, because a stream may have a validator that
+// never changes.
+func (b *Body) check(resp *http.Response) (again bool, err error) {
 	switch {
 	case !b.Compares && resp.StatusCode != http.StatusOK:
-		return b.checkRange(resp, fields(resp.Header))
+		return false, b.checkRange(resp, fields(resp.Header))
 	case !b.keeps:
-		return unfit("its status is 200, and the bytes that the reader has were not kept")
+		return true, unfit("its status is 200, and the bytes that the reader has were not kept")
 	case resp.Body == nil:
-		return unfit("it has no body")
+		return true, unfit("it has no body")
 	case b.header != fingerprintOf(resp, true).header:
-		return nextPart{}, errHeader
+		return true, errHeader
 	}
-	// The response brings everything again, perhaps although the rest was asked for. Its first bytes
-	// have to be those that the reader has, because a stream may have a validator that never changes.
-	return nextPart{end: b.end, total: b.total, stop: b.end, skip: b.size()}, b.unmatched()
+	b.stop = b.end
+	return true, b.unmatched()
 }
 
 // checkRange checks whether resp carries the missing bytes of the same representation.
-func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
+func (b *Body) checkRange(resp *http.Response, f fields) error {
 	got := fingerprintOf(resp, false)
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
@@ -66,7 +56,7 @@ func (b *Body) checkRange(resp *http.Response, f fields) (nextPart, error) {
 }
 
 // checkOffsets checks the range of a response that has passed all other checks.
-func (b *Body) checkOffsets(resp *http.Response, f fields) (nextPart, error) {
+func (b *Body) checkOffsets(resp *http.Response, f fields) error {
 	r, ok := f.rangeOf()
 	switch {
 	case f.isMultipart():
@@ -94,7 +84,8 @@ func (b *Body) checkOffsets(resp *http.Response, f fields) (nextPart, error) {
 	// a part the body asks for the bytes after it. A server may also leave the total
 	// out (RFC 9110 §14.4). Then the range has to be just the missing bytes, and the
 	// total stays as it is known.
-	return nextPart{end: min(b.end, r.total), total: min(b.total, r.total), stop: r.last + 1}, nil
+	b.end, b.total, b.stop = min(b.end, r.total), min(b.total, r.total), r.last+1
+	return nil
 }
 
 // complete reports whether resp proves that no byte is missing: it is a 416 whose
@@ -112,27 +103,6 @@ func (b *Body) complete(resp *http.Response) bool {
 		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))
 }
 
-// hasGarbage reports whether net/http's decompressor failed behind the end of a gzip stream. A second
-// response would have the same bytes there. A cut in the header of a further stream looks the same, which
-// is 10 bytes long. Only a field of gzip.Reader tells this from any other cut. Without it the answer is no.
-func (b *Body) hasGarbage() bool {
-	b.mu.Lock() // a Close under way would use the field
-	defer b.mu.Unlock()
-	part := b.part
-	for inner, ok := part.(interface{ Inner() io.ReadCloser }); ok; inner, ok = part.(interface{ Inner() io.ReadCloser }) {
-		part = inner.Inner()
-	}
-	if b.closed || b.recovery != nil && b.recovery.late || b.pos == b.begin || !replay.IsOfNetHTTP(part) {
-		return false
-	}
-	stream := reflect.ValueOf(part).Elem().FieldByName("zr")
-	if !stream.IsValid() || stream.Type() != reflect.TypeFor[*gzip.Reader]() || stream.IsNil() {
-		return false
-	}
-	size := stream.Elem().FieldByName("size") // that the stream under way has brought
-	return size.IsValid() && size.CanUint() && size.Uint() == 0
-}
-
-func unfit(format string, args ...any) (nextPart, error) {
-	return nextPart{}, fmt.Errorf("transport: the response is not the rest: "+format, args...)
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("transport: the response is not the rest: "+format, args...)
 }

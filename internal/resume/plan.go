@@ -114,7 +114,7 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	switch opaque := strings.TrimSuffix(strings.TrimPrefix(tag, `"`), `"`); {
 	case !reads || !located || resp.Uncompressed: // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
 	case len(coding) > 1 || len(coding) == 1 && length < 0 && !strings.EqualFold(coding[0], "identity"): // see checkRange
-	case length < 0 && len(media) >= len(multipart) && strings.EqualFold(media[:len(multipart)], multipart):
+	case length < 0 && f.isMultipart():
 	case len(f["Etag"]) == 0 && len(f["Last-Modified"]) == 1:
 		p.validator = f.strongDate()
 	case opaque != "" && len(opaque) == len(tag)-2 && !strings.ContainsFunc(opaque, func(c rune) bool { return c == '"' || c <= ' ' || c == 0x7f }):
@@ -160,6 +160,10 @@ func whyOnce(asks bool, may *Terms) error {
 	return ErrMethod
 }
 
+// seed is the key of the hashes of headers. Only a server that knows it could make another header with the same
+// 64 or 32 bits.
+var seed = maphash.MakeSeed()
+
 // A fingerprint has keyed hashes of the parts of a header that a second response has to repeat.
 type fingerprint struct {
 	header uint64 // of the status, the length and nearly all fields; 0: nothing is compared
@@ -171,8 +175,8 @@ type fingerprint struct {
 // caller has the header of the first response and will have the body of the second, so all fields
 // must be the same then. The exceptions say nothing of the body.
 func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
-	if h := resp.Header; !all {
-		f.coding, f.digest = hashOf(h["Content-Encoding"]), hashOf(h["Repr-Digest"])
+	f.coding, f.digest = hashOf(resp.Header["Content-Encoding"]), hashOf(resp.Header["Repr-Digest"])
+	if !all {
 		return f
 	}
 	f.header = uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
@@ -197,10 +201,6 @@ func fingerprintOf(resp *http.Response, all bool) (f fingerprint) {
 			"X-Cloud-Trace-Context", "Traceparent", "Tracestate", "X-B3-Spanid",
 			"Nel", "Report-To", "Reporting-Endpoints": // where a browser reports faults; the address has a token
 			continue
-		case "Content-Encoding":
-			f.coding = hashOf(values)
-		case "Repr-Digest":
-			f.digest = hashOf(values)
 		}
 		if short := strings.TrimPrefix(name, "X-"); len(short) > 4 {
 			switch short[:4] { // four bytes are quickly compared
@@ -225,9 +225,8 @@ func isQuota(name string) bool {
 
 // hashOf returns 0 if there are no values.
 func hashOf(values []string) uint32 {
-	var sum uint64
-	for _, v := range values {
-		sum = bits.RotateLeft64(sum, 7) ^ maphash.String(seed, v)
+	if len(values) == 0 {
+		return 0
 	}
-	return uint32(sum ^ sum>>32)
+	return uint32(maphash.String(seed, strings.Join(values, ", ")))
 }

@@ -48,13 +48,13 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		if tt.second != nil {
 			tt.second(second)
 		}
-		c, err := b.check(second)
+		again, err := b.check(second)
 		if tt.err != "" {
 			assert.ErrorContains(t, err, tt.err, name)
 			continue
 		}
 		assert.NoError(t, err, name)
-		assert.EqualValues(t, 4, c.skip, name)
+		assert.True(t, again, name)
 	}
 }
 
