@@ -16,7 +16,7 @@ import (
 // experiment runs the experiment so many times. The figures of the first run are the
 // medians.
 func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
-	if err := check(o, progress); err != nil {
+	if err := check(o, raiseFiles, progress); err != nil {
 		return nil, err
 	}
 	var first []*record.Run
