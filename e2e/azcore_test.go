@@ -30,18 +30,10 @@ func azureClient() client {
 			a := newAzure(s)
 			return session{
 				download: func(ctx context.Context) error {
-					got, err := a.do(ctx, http.MethodGet, "/"+object, nil)
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got), content(1<<20))
+					return are(content(1 << 20))(a.do(ctx, http.MethodGet, "/"+object, nil))
 				},
 				upload: func(ctx context.Context, b []byte) error {
-					got, err := a.do(ctx, http.MethodPut, "/other", b)
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got), sum(b))
+					return are(sum(b))(a.do(ctx, http.MethodPut, "/other", b))
 				},
 				own: asError[*azcore.ResponseError],
 			}

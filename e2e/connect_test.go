@@ -39,20 +39,18 @@ func connectClient() client {
 			get := connect.NewClient[emptypb.Empty, wrapperspb.BytesValue](s.http, s.url+getProcedure,
 				connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects))
 			put := connect.NewClient[wrapperspb.BytesValue, wrapperspb.BytesValue](s.http, s.url+putProcedure)
+			value := func(resp *connect.Response[wrapperspb.BytesValue], err error) ([]byte, error) {
+				if err != nil {
+					return nil, err
+				}
+				return resp.Msg.Value, nil
+			}
 			return session{
 				download: func(ctx context.Context) error {
-					got, err := get.CallUnary(ctx, connect.NewRequest(&emptypb.Empty{}))
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got.Msg.Value), content(1<<20))
+					return are(content(1 << 20))(value(get.CallUnary(ctx, connect.NewRequest(&emptypb.Empty{}))))
 				},
 				upload: func(ctx context.Context, b []byte) error {
-					got, err := put.CallUnary(ctx, connect.NewRequest(&wrapperspb.BytesValue{Value: b}))
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got.Msg.Value), sum(b))
+					return are(sum(b))(value(put.CallUnary(ctx, connect.NewRequest(&wrapperspb.BytesValue{Value: b}))))
 				},
 				own: asError[*connect.Error],
 			}
@@ -109,10 +107,7 @@ func TestConnectStreams(t *testing.T) {
 				return err
 			}
 			got, err := s.Receive()
-			if err != nil {
-				return err
-			}
-			if err := same(bytes.NewReader(got.Value), want); err != nil {
+			if err := are(want)(got.GetValue(), err); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -169,7 +168,7 @@ func TestGitHubLimits(t *testing.T) {
 	t.Run("a missing permission", func(t *testing.T) {
 		b := newBench(t, githubClient())
 		b.answer(limited(1, "Resource not accessible", nil))
-		hc, r := under(t, base(t, b.network, false), profile.GitHub().Or(policy.Rule{}), nil)
+		hc, r := under(t, base(t, b.network, false), profile.GitHub(), nil)
 		require.Error(t, comment(newGitHub(t, setup{http: hc, url: b.url})))
 		assert.Equal(t, 1, b.seen(), "requests that arrived")
 		assert.Empty(t, r.told())

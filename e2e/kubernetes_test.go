@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -43,18 +42,10 @@ func kubernetesClient() client {
 			c := newKubernetes(t, s)
 			return session{
 				download: func(ctx context.Context) error {
-					got, err := c(http.MethodGet).AbsPath(mapsPath, object).DoRaw(ctx)
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got), configMap(object))
+					return are(configMap(object))(c(http.MethodGet).AbsPath(mapsPath, object).DoRaw(ctx))
 				},
 				upload: func(ctx context.Context, b []byte) error {
-					got, err := c(http.MethodPost).AbsPath(mapsPath).Body(b).DoRaw(ctx)
-					if err != nil {
-						return err
-					}
-					return same(bytes.NewReader(got), sum(b))
+					return are(sum(b))(c(http.MethodPost).AbsPath(mapsPath).Body(b).DoRaw(ctx))
 				},
 				own: asError[*apierrors.StatusError],
 			}

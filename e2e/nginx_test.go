@@ -6,19 +6,15 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -178,25 +174,15 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// certify makes a certificate that n.cert trusts.
+// certify gives nginx the certificate of httptest, which n.cert trusts.
 func (n *nginx) certify(t testing.TB, dir string) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	n.cert.AddCert(s.Certificate())
+	cert := s.TLS.Certificates[0]
+	secret, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "nginx"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(crand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	n.cert.AddCert(cert)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 }

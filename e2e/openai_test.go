@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -111,7 +110,7 @@ func TestOpenAIStream(t *testing.T) {
 		})
 	})
 	s.answer(busyUntil(2))
-	hc, r := under(t, base(t, newNetwork(t, s.url), false), profile.OpenAI().Or(policy.Rule{}), nil)
+	hc, r := under(t, base(t, newNetwork(t, s.url), false), profile.OpenAI(), nil)
 	c := newOpenAI(setup{http: hc, url: s.url})
 	stream := c.Chat.Completions.NewStreaming(bounded(t), ask("count"))
 	text := ""

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -43,18 +42,10 @@ func proxyClient() client {
 func storeSession(hc *http.Client, url string) session {
 	return session{
 		download: func(ctx context.Context) error {
-			got, err := fetch(ctx, hc, http.MethodGet, url+"/"+object, nil)
-			if err != nil {
-				return err
-			}
-			return same(bytes.NewReader(got), content(1<<20))
+			return are(content(1 << 20))(fetch(ctx, hc, http.MethodGet, url+"/"+object, nil))
 		},
 		upload: func(ctx context.Context, b []byte) error {
-			got, err := fetch(ctx, hc, http.MethodPut, url+"/other", b)
-			if err != nil {
-				return err
-			}
-			return same(bytes.NewReader(got), sum(b))
+			return are(sum(b))(fetch(ctx, hc, http.MethodPut, url+"/other", b))
 		},
 		own: asError[statusError],
 	}

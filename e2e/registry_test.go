@@ -28,7 +28,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -165,7 +164,7 @@ func TestRegistryPush(t *testing.T) {
 	bare := setup{http: &http.Client{Transport: base(t, b.network, false)}}
 	require.Error(t, remote.Write(ref, image, registryOptions(bounded(t), bare)...))
 
-	hc, r := under(t, base(t, b.network, false), profile.Registry().Or(policy.Rule{}), nil)
+	hc, r := under(t, base(t, b.network, false), profile.Registry(), nil)
 	refused := refuse()
 	s := setup{http: hc}
 	require.NoError(t, remote.Write(ref, image, registryOptions(bounded(t), s)...))

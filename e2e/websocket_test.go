@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -69,10 +68,7 @@ func exchange(ctx context.Context, s setup, path string, message, want []byte) e
 		}
 	}
 	_, got, err := c.Read(ctx)
-	if err != nil {
-		return err
-	}
-	return same(bytes.NewReader(got), want)
+	return are(want)(got, err)
 }
 
 // fakeSockets has a socket that sends content, a socket that answers a message with

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -10,13 +9,10 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
-	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 	"github.com/stretchr/testify/require"
 )
@@ -24,31 +20,12 @@ import (
 // samples are time series in memory. They are a storage.Queryable.
 type samples struct {
 	began  time.Time
-	series map[string]*oneSeries
+	series map[string]*promql.Series
 	engine *promql.Engine
 }
 
-type oneSeries struct {
-	labels labels.Labels
-	points []chunks.Sample
-}
-
-// A point is a chunks.Sample of a number.
-type point struct {
-	t int64
-	v float64
-}
-
-func (p point) T() int64                      { return p.t }
-func (p point) ST() int64                     { return 0 }
-func (p point) F() float64                    { return p.v }
-func (p point) H() *histogram.Histogram       { return nil }
-func (p point) FH() *histogram.FloatHistogram { return nil }
-func (p point) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
-func (p point) Copy() chunks.Sample           { return p }
-
 func newSamples(began time.Time) *samples {
-	return &samples{began: began, series: map[string]*oneSeries{}, engine: promql.NewEngine(promql.EngineOpts{
+	return &samples{began: began, series: map[string]*promql.Series{}, engine: promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 50e6, Timeout: 5 * time.Minute, LookbackDelta: 5 * time.Minute, Parser: parser.NewParser(parser.Options{}),
 	})}
 }
@@ -65,10 +42,10 @@ func (s *samples) add(at time.Time, families []*dto.MetricFamily) {
 				set := labels.FromStrings(pairs...)
 				one := s.series[set.String()]
 				if one == nil {
-					one = &oneSeries{labels: set}
+					one = &promql.Series{Metric: set}
 					s.series[set.String()] = one
 				}
-				one.points = append(one.points, point{at.UnixMilli(), v})
+				one.Floats = append(one.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
 			}
 			switch family.GetType() {
 			case dto.MetricType_COUNTER:
@@ -121,41 +98,24 @@ func most(m promql.Matrix) float64 {
 
 // Querier makes samples a storage.Queryable.
 func (s *samples) Querier(from, to int64) (storage.Querier, error) {
-	return &querier{s, from, to}, nil
-}
-
-type querier struct {
-	*samples
-	from, to int64
-}
-
-func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	found := &seriesSet{}
-	for _, one := range q.series {
-		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(one.labels.Get(m.Name)) }) {
-			continue
-		}
-		var in []chunks.Sample
-		for _, p := range one.points {
-			if p.T() >= q.from && p.T() <= q.to {
-				in = append(in, p)
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		found := &seriesSet{}
+		for _, one := range s.series {
+			if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(one.Metric.Get(m.Name)) }) {
+				continue
 			}
+			in := promql.Series{Metric: one.Metric}
+			for _, p := range one.Floats {
+				if p.T >= from && p.T <= to {
+					in.Floats = append(in.Floats, p)
+				}
+			}
+			found.series = append(found.series, promql.NewStorageSeries(in))
 		}
-		found.series = append(found.series, storage.NewListSeries(one.labels, in))
-	}
-	slices.SortFunc(found.series, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
-	return found
+		slices.SortFunc(found.series, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
+		return found
+	}}, nil
 }
-
-func (*querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-func (*querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-func (*querier) Close() error { return nil }
 
 type seriesSet struct {
 	series []storage.Series

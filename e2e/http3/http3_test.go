@@ -4,16 +4,14 @@ package http3
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,21 +31,12 @@ import (
 )
 
 // certificate returns a certificate for 127.0.0.1 and the pool that trusts it.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
+func certificate() (tls.Certificate, *x509.CertPool) {
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
 	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	pool.AddCert(s.Certificate())
+	return s.TLS.Certificates[0], pool
 }
 
 // A site is an HTTP/3 server and a client for it.
@@ -66,7 +55,7 @@ type site struct {
 func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWriter, req *http.Request)) *site {
 	t.Helper()
 	t.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
-	cert, pool := certificate(t)
+	cert, pool := certificate()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	s := &site{url: "https://" + conn.LocalAddr().String()}
@@ -356,7 +345,7 @@ func TestHTTP3Connections(t *testing.T) {
 	})
 	t.Run("it speaks something else", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
-		cert, pool := certificate(t)
+		cert, pool := certificate()
 		other, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"other"}}, nil)
 		require.NoError(t, err)
 		defer func() { _ = other.Close() }()

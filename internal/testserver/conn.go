@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -33,10 +35,8 @@ type Conn struct {
 	in, out       *half
 	local, remote Addr
 
-	closed func() // not nil: tells the Net
-
-	mu     sync.Mutex // guards linger
-	linger int        // the last SetLinger, or -1
+	closed func()      // not nil: tells the Net
+	aborts atomic.Bool // Close sends a reset
 }
 
 // A half is a direction of a connection. Both ends share it. No goroutine holds
@@ -60,8 +60,8 @@ type half struct {
 // newPair makes the two ends of a connection.
 func newPair(client, server Addr) (*Conn, *Conn) {
 	up, down := &half{}, &half{}
-	return &Conn{in: down, out: up, local: client, remote: server, linger: -1},
-		&Conn{in: up, out: down, local: server, remote: client, linger: -1}
+	return &Conn{in: down, out: up, local: client, remote: server},
+		&Conn{in: up, out: down, local: server, remote: client}
 }
 
 // Read returns buffered bytes. If there are none, it waits for some.
@@ -116,7 +116,7 @@ func (h *half) tryRead(p []byte) (n int, wake chan struct{}, deadline time.Time,
 		h.changed()
 		return n, nil, time.Time{}, nil
 	case h.reset:
-		return 0, nil, time.Time{}, os.NewSyscallError("read", errnoReset)
+		return 0, nil, time.Time{}, os.NewSyscallError("read", syscall.ECONNRESET)
 	case h.fin:
 		return 0, nil, time.Time{}, io.EOF
 	}
@@ -136,9 +136,9 @@ func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time
 	case h.silent:
 		return len(p), nil, time.Time{}, nil
 	case h.reset:
-		return 0, nil, time.Time{}, os.NewSyscallError("write", errnoReset)
+		return 0, nil, time.Time{}, os.NewSyscallError("write", syscall.ECONNRESET)
 	case h.fin, h.swallowed:
-		return 0, nil, time.Time{}, os.NewSyscallError("write", errnoPipe)
+		return 0, nil, time.Time{}, os.NewSyscallError("write", syscall.EPIPE)
 	case h.readerClosed:
 		h.swallowed = true
 		return len(p), nil, time.Time{}, nil
@@ -199,11 +199,7 @@ func passed(deadline time.Time) bool {
 
 // Close closes both directions. A second Close fails with net.ErrClosed.
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	abort := c.linger == 0
-	c.mu.Unlock()
-
-	again := false
+	abort, again := c.aborts.Load(), false
 	c.in.with(func() {
 		again = c.in.readerClosed
 		c.in.readerClosed = true
@@ -250,9 +246,7 @@ func (c *Conn) Silence() {
 // SetLinger chooses how Close ends the connection. If sec is 0, Close sends a
 // reset, otherwise FIN.
 func (c *Conn) SetLinger(sec int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.linger = sec
+	c.aborts.Store(sec == 0)
 	return nil
 }
 

@@ -78,9 +78,6 @@
 //
 //	net.go           the network in memory: names, listeners and dials
 //	conn.go          a connection in memory that fails like TCP
-//	errno.go         the errors of the network in memory
-//	reserve_unix.go  a TCP port that refuses connections
-//	reserve_other.go the same for systems that cannot reserve a port
 //	server.go        configuration, listening, routes, Close
 //	tls.go           certificates
 //	http1.go         an accepted connection, and HTTP/1.1

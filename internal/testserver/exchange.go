@@ -20,8 +20,6 @@ const pieceSize = 16 << 10
 // A wire writes an answer over HTTP/1.1 or HTTP/2. Its methods buffer nothing. An
 // error means that the client has left or that the server is closing.
 type wire interface {
-	// bind gives the wire the request body, which pause looks at.
-	bind(b *body)
 	// inform writes an informational response.
 	inform(code int, h http.Header) error
 	// head writes the final status and headers. If bare is true, no body follows
@@ -38,14 +36,11 @@ type wire interface {
 	// writes to it.
 	rest() io.Reader
 	reply(p []byte) error
-	// pause waits for d, or for ever if d is negative. It returns early with an
-	// error if the client leaves.
-	pause(d time.Duration) error
-	// presence returns a context that ends when the client leaves or the server closes.
-	// Nothing else may be called until stop has been called.
-	presence() (ctx context.Context, stop func())
-	// idle waits for ever and reads nothing from the client.
-	idle() error
+	// presence returns a context that ends when the server closes, or when the client
+	// leaves. Over HTTP/1.1 it notices that only if the whole request was read.
+	// Otherwise the client's FIN comes after the unread bytes. Nothing else may be
+	// called until stop has been called.
+	presence(read bool) (ctx context.Context, stop func())
 	// h2 returns the stream over HTTP/2, and nil over HTTP/1.1.
 	h2() *h2stream
 }
@@ -63,7 +58,7 @@ var errLeft = errors.New("testserver: client left")
 // goroutine.
 type exchange struct {
 	rec    *record
-	e      *entry
+	e      *Arrival
 	req    *Received
 	st     Step
 	choose func(*Received) Step // if not nil, it chooses st
@@ -89,7 +84,6 @@ func (s *Server) begin(req *Received) *exchange {
 // exchange.
 func (x *exchange) handle(w wire, r io.Reader) (end End, left bool) {
 	x.w, x.body = w, newBody(r, x.rec, x.e)
-	w.bind(x.body)
 	if x.req.ContentLength == 0 {
 		x.body.end(true)
 	}
@@ -119,7 +113,7 @@ func (x *exchange) play() error {
 		return err
 	}
 	if after := x.st.after; after != nil {
-		ctx, stop := x.w.presence()
+		ctx, stop := x.w.presence(x.body.ended)
 		x.st = after(ctx)
 		left := ctx.Err() != nil
 		if stop(); left {
@@ -133,7 +127,7 @@ func (x *exchange) play() error {
 		}
 	}
 	if x.st.delay > 0 {
-		if err := x.w.pause(x.st.delay); err != nil {
+		if err := x.pause(x.st.delay); err != nil {
 			return err
 		}
 	}
@@ -141,6 +135,23 @@ func (x *exchange) play() error {
 		return err
 	}
 	return x.afterwards()
+}
+
+// pause waits for d, or for ever if d is negative. It returns early with an error
+// if the client leaves or the server closes.
+func (x *exchange) pause(d time.Duration) error {
+	ctx, stop := x.w.presence(x.body.ended)
+	defer stop()
+	var over <-chan time.Time
+	if d >= 0 {
+		over = time.After(d)
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return errLeft
+	}
 }
 
 // settle looks at the request's range, and whether the protocol can express the step.
@@ -199,7 +210,7 @@ func (x *exchange) respond() error {
 	}
 	switch st.kind {
 	case hang:
-		return w.pause(-1)
+		return x.pause(-1)
 	case cutBeforeHeaders:
 		return x.breakOff(st.cutEnd)
 	case cutInHeaders:
@@ -235,7 +246,7 @@ func (x *exchange) breakOff(end End) error {
 	case Keep:
 		return stop(Close)
 	case Stall:
-		return x.w.pause(-1)
+		return x.pause(-1)
 	}
 	return stop(end)
 }
@@ -325,7 +336,7 @@ func (x *exchange) pieces() error {
 			return nil
 		}
 		if x.st.dripEvery > 0 {
-			if err := x.w.pause(x.st.dripEvery); err != nil {
+			if err := x.pause(x.st.dripEvery); err != nil {
 				return err
 			}
 		}
@@ -361,10 +372,7 @@ func (x *exchange) afterwards() error {
 	}
 	switch x.st.then {
 	case Stall:
-		if x.body.ended {
-			return x.w.pause(-1)
-		}
-		return x.w.idle()
+		return x.pause(-1)
 	case Keep:
 		if x.body.ended {
 			return nil

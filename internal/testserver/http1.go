@@ -8,10 +8,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -20,7 +22,6 @@ import (
 // An h1 is the wire of an HTTP/1.1 answer.
 type h1 struct {
 	c       *conn
-	body    *body
 	chunked bool
 }
 
@@ -40,8 +41,6 @@ func serveH1(c *conn) End {
 		}
 	}
 }
-
-func (w *h1) bind(b *body) { w.body = b }
 
 func (w *h1) inform(code int, h http.Header) error { return w.write(headSection(code, h)) }
 
@@ -101,67 +100,26 @@ func headSection(code int, h http.Header) []byte {
 	return b.Bytes()
 }
 
-func (w *h1) idle() error {
-	<-w.c.s.ctx.Done()
-	return errLeft
-}
-
-// pause also notices that the client leaves, but only if the whole request was
-// read. Otherwise the client's FIN comes after the unread bytes.
-func (w *h1) pause(d time.Duration) error {
-	var over <-chan time.Time
-	if d >= 0 {
-		over = time.After(d)
-	}
-	var gone chan struct{}
-	if w.body.ended {
-		gone = make(chan struct{})
-		defer w.watch(func() { close(gone) })()
-	}
-	select {
-	case <-over:
-		return nil
-	case <-gone:
-		return errLeft
-	case <-w.c.s.ctx.Done():
-		return errLeft
-	}
-}
-
-// presence notices that the client leaves under the same condition as pause.
-func (w *h1) presence() (context.Context, func()) {
+// presence watches the connection with a Peek, which the start of a next request
+// also ends. Its bytes stay in the buffer.
+func (w *h1) presence(read bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(w.c.s.ctx)
-	if !w.body.ended {
+	if !read {
 		return ctx, cancel
 	}
-	unwatch := w.watch(cancel)
-	return ctx, func() { unwatch(); cancel() }
-}
-
-// watch calls gone when the client closes the connection. It returns a function
-// that stops the watch. The start of a next request also stops the watch. Its
-// bytes stay in the buffer.
-func (w *h1) watch(gone func()) func() {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		_, err := w.c.br.Peek(1)
-		if err != nil && !isTimeout(err) {
-			gone()
+		if _, err := w.c.br.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel()
 		}
 	}()
-	return func() {
+	return ctx, func() {
 		_ = w.c.c.SetReadDeadline(time.Unix(1, 0))
 		<-stopped
 		_ = w.c.c.SetReadDeadline(time.Time{})
+		cancel()
 	}
-}
-
-// isTimeout returns true if the error comes from the deadline that stops a watch,
-// not from the client.
-func isTimeout(err error) bool {
-	t, ok := err.(interface{ Timeout() bool })
-	return ok && t.Timeout()
 }
 
 // A conn is a connection that the server accepted. The goroutine that runs serve

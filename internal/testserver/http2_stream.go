@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -71,7 +70,6 @@ func (st *h2stream) wait(changed <-chan struct{}) error {
 	}
 }
 
-func (st *h2stream) bind(*body)           {}
 func (st *h2stream) h2() *h2stream        { return st }
 func (st *h2stream) rest() io.Reader      { return st }
 func (st *h2stream) reply(p []byte) error { return st.data(p) }
@@ -173,22 +171,7 @@ func (st *h2stream) finish() error {
 	return st.framer.WriteData(st.id, true, nil)
 }
 
-func (st *h2stream) pause(d time.Duration) error {
-	var over <-chan time.Time
-	if d >= 0 {
-		over = time.After(d)
-	}
-	select {
-	case <-over:
-		return nil
-	case <-st.ctx.Done():
-		return errLeft
-	}
-}
-
-func (st *h2stream) presence() (context.Context, func()) { return st.ctx, func() {} }
-
-func (st *h2stream) idle() error { return st.pause(-1) }
+func (st *h2stream) presence(bool) (context.Context, func()) { return st.ctx, func() {} }
 
 // reset sends RST_STREAM. That ends the exchange but not the connection.
 func (st *h2stream) reset(code H2Code) error {

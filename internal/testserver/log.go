@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -23,16 +22,8 @@ const prefixLimit = 4096
 // An Arrival describes a request. Log returns copies. While the request is in
 // progress, the fields about its end are zero.
 type Arrival struct {
-	N      int       // counts from 1 over all routes and connections
-	Time   time.Time // when the headers were complete
-	Conn   int       // counts connections from 1 in the order of Accept
-	Stream uint32    // the HTTP/2 stream, or 0 over HTTP/1.1
-
-	Proto  string // "HTTP/1.1" or "HTTP/2.0"
-	Method string
-	Target string // as sent, path and query, or host:port for CONNECT
-	Host   string
-	Header http.Header // read-only
+	Received           // its Header is read-only
+	Time     time.Time // when the headers were complete
 
 	BodyLength int64     // bytes that arrived
 	BodySHA256 string    // hash of these bytes in hex, see Hash
@@ -53,16 +44,13 @@ func Hash(body []byte) string {
 // A record keeps arrivals and counts connections. Goroutines that wait for a
 // change block on the channel changed, which each change closes and replaces.
 type record struct {
-	mu       sync.Mutex // guards all fields here and in each entry
+	mu       sync.Mutex // guards all fields here and in each Arrival
 	changed  chan struct{}
-	entries  []*entry
+	entries  []*Arrival // those under way are still filled in
 	arrivals int
 	accepted int
 	open     int
 }
-
-// An entry is an Arrival that is still being filled in. It is guarded by record.mu.
-type entry struct{ Arrival }
 
 func newRecord() *record { return &record{changed: make(chan struct{})} }
 
@@ -75,16 +63,12 @@ func (r *record) update(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// arrive logs a request whose headers are complete.
-func (r *record) arrive(req *Received) *entry {
-	e := &entry{Arrival{
-		Time: time.Now(), Conn: req.Conn, Stream: req.Stream, Proto: req.Proto,
-		Method: req.Method, Target: req.Target, Host: req.Host, Header: req.Header,
-	}}
+// arrive numbers and logs a request whose headers are complete.
+func (r *record) arrive(req *Received) (e *Arrival) {
 	r.update(func() {
 		r.arrivals++
-		e.N = r.arrivals
 		req.N = r.arrivals
+		e = &Arrival{Received: *req, Time: time.Now()}
 		if len(r.entries) < logLimit {
 			r.entries = append(r.entries, e)
 		}
@@ -93,7 +77,7 @@ func (r *record) arrive(req *Received) *entry {
 }
 
 // done logs the end of the step. If left is true, the client or Close ended it.
-func (r *record) done(e *entry, left bool) {
+func (r *record) done(e *Arrival, left bool) {
 	r.update(func() {
 		e.Done = time.Now()
 		e.Left = left
@@ -105,14 +89,14 @@ func (r *record) done(e *entry, left bool) {
 type body struct {
 	r      io.Reader
 	rec    *record
-	e      *entry
+	e      *Arrival
 	sum    hash.Hash
 	prefix []byte
 	n      int64
 	ended  bool // the end of the body is in the log
 }
 
-func newBody(r io.Reader, rec *record, e *entry) *body {
+func newBody(r io.Reader, rec *record, e *Arrival) *body {
 	return &body{r: r, rec: rec, e: e, sum: sha256.New()}
 }
 
@@ -162,31 +146,26 @@ func (s *Server) Log() []Arrival {
 	defer s.rec.mu.Unlock()
 	log := make([]Arrival, len(s.rec.entries))
 	for i, e := range s.rec.entries {
-		log[i] = e.Arrival
+		log[i] = *e
 	}
 	return log
 }
 
 // Arrivals returns the number of requests whose headers have arrived.
-func (s *Server) Arrivals() int {
-	s.rec.mu.Lock()
-	defer s.rec.mu.Unlock()
-	return s.rec.arrivals
-}
+func (s *Server) Arrivals() int { return s.rec.look(&s.rec.arrivals) }
 
 // Conns returns the number of connections accepted so far.
-func (s *Server) Conns() int {
-	s.rec.mu.Lock()
-	defer s.rec.mu.Unlock()
-	return s.rec.accepted
-}
+func (s *Server) Conns() int { return s.rec.look(&s.rec.accepted) }
 
 // Open returns the number of connections that the server has not closed yet. If
 // a client closes a connection, it counts until the server notices that.
-func (s *Server) Open() int {
-	s.rec.mu.Lock()
-	defer s.rec.mu.Unlock()
-	return s.rec.open
+func (s *Server) Open() int { return s.rec.look(&s.rec.open) }
+
+// look returns one of the counts.
+func (r *record) look(count *int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *count
 }
 
 // Wait waits until n requests have arrived. If the context ends first, Wait

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // backlog is the number of connections that can wait for Accept. If the queue is
@@ -64,7 +65,7 @@ func (n *Net) Listen(addr string) (net.Listener, error) {
 	}
 	key := hostKey(host, port)
 	if n.listeners[key] != nil {
-		return nil, opError("listen", Addr(key), nil, os.NewSyscallError("bind", errnoInUse))
+		return nil, opError("listen", Addr(key), nil, os.NewSyscallError("bind", syscall.EADDRINUSE))
 	}
 	l := &listener{net: n, key: key, queue: make(chan *Conn, backlog), done: make(chan struct{})}
 	n.listeners[key] = l
@@ -256,7 +257,7 @@ func dialEnd(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func errRefused() error { return os.NewSyscallError("connect", errnoRefused) }
+func errRefused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
 // An Addr is "host:port" on a Net.
 type Addr string

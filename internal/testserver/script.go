@@ -209,6 +209,9 @@ func (s Step) Header(name, value string) Step {
 	return s
 }
 
+// Code sets the status.
+func (s Step) Code(code int) Step { s.code = code; return s }
+
 // Body sets the body.
 func (s Step) Body(body string) Step {
 	s.body = []byte(body)

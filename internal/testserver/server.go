@@ -43,18 +43,18 @@ type Config struct {
 	// concurrently for concurrent requests.
 	Handler func(*Received) Step
 
-	// Refusing makes the server refuse connections until Listen is called. Its
-	// address is reserved from the start.
+	// Refusing makes the server refuse connections until Listen is called. Over
+	// TCP another process could take the port meanwhile.
 	Refusing bool
 	// ListenAfter makes the server refuse connections for this time. Zero means
 	// that the server listens at once.
 	ListenAfter time.Duration
 }
 
-// A Received describes a request to a Handler.
+// A Received describes a request to a Handler, and in the log.
 type Received struct {
 	N      int    // counts from 1 over all routes and connections
-	Conn   int    // counts connections from 1
+	Conn   int    // counts connections from 1 in the order of Accept
 	Proto  string // "HTTP/1.1" or "HTTP/2.0"
 	Method string
 	Target string // path and query as sent, or host:port for CONNECT
@@ -80,15 +80,15 @@ type Server struct {
 	ctx    context.Context // ends at Close, which wakes all goroutines that wait
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // counts the goroutines of the server
+	client func() *http.Client
 
 	mu         sync.Mutex // guards the fields below
 	closed     bool
 	listener   net.Listener // nil while refusing
-	reserved   reservation
+	bound      net.Listener // has the port until Listen takes it
 	conns      map[*conn]struct{}
 	counters   map[string]int // number of steps taken per route, with "" for no route
 	transports []*http.Transport
-	client     *http.Client
 	script     Script
 }
 
@@ -103,7 +103,9 @@ func New(cfg Config, steps ...Step) (*Server, error) {
 		cfg: cfg, script: steps, rec: newRecord(),
 		conns: map[*conn]struct{}{}, counters: map[string]int{},
 	}
+	s.client = sync.OnceValue(func() *http.Client { return &http.Client{Transport: s.Transport()} })
 	if err := s.prepare(); err != nil {
+		s.Close()
 		return nil, err
 	}
 	if cfg.Refusing {
@@ -147,12 +149,15 @@ func (s *Server) prepare() error {
 		scheme, port = "https", "443"
 	}
 	if s.cfg.Net == nil {
-		r, err := reserve()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("testserver: no port: %w", err)
 		}
-		s.reserved, s.Addr = r, r.addr()
+		s.bound, s.Addr = l, l.Addr().String()
 		s.URL = scheme + "://" + s.Addr
+		if s.cfg.Refusing || s.cfg.ListenAfter > 0 {
+			s.unbind()
+		}
 	} else {
 		host := s.cfg.Host
 		if host == "" {
@@ -192,37 +197,38 @@ func (s *Server) Listen() error {
 	if s.listener != nil {
 		return nil
 	}
-	var err error
-	if s.cfg.Net != nil {
-		s.listener, err = s.cfg.Net.Listen(s.Addr)
-	} else {
-		s.listener, err = s.reserved.listen()
+	l, err := s.bound, error(nil)
+	switch {
+	case s.cfg.Net != nil:
+		l, err = s.cfg.Net.Listen(s.Addr)
+	case l == nil:
+		l, err = net.Listen("tcp", s.Addr)
 	}
 	if err != nil {
-		s.listener = nil
 		return fmt.Errorf("testserver: %w", err)
 	}
-	l := s.listener
+	s.listener, s.bound = l, nil
 	s.tasks.Go(func() { s.accept(l) })
 	return nil
 }
 
+// unbind gives up the port that nobody listens at yet.
+func (s *Server) unbind() {
+	if s.bound != nil {
+		_ = s.bound.Close()
+		s.bound = nil
+	}
+}
+
 // Refuse makes the server refuse new connections until Listen is called. Open
 // connections go on. To end them too, call ResetAll.
-func (s *Server) Refuse() error {
+func (s *Server) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
+	if s.listener != nil {
+		_ = s.listener.Close()
+		s.listener = nil
 	}
-	_ = s.listener.Close()
-	s.listener = nil
-	if s.cfg.Net != nil {
-		return nil
-	}
-	var err error
-	s.reserved, err = reserveAgain(s.Addr)
-	return err
 }
 
 // ResetAll resets every open connection, like a crash and restart.
@@ -244,10 +250,7 @@ func (s *Server) Close() {
 		_ = s.listener.Close()
 		s.listener = nil
 	}
-	if s.reserved != nil {
-		s.reserved.release()
-		s.reserved = nil
-	}
+	s.unbind()
 	for c := range s.conns {
 		_ = c.raw.Close()
 	}
@@ -354,18 +357,4 @@ func (s *Server) Transport() *http.Transport {
 
 // Client returns a client that uses such a transport. All calls return the same
 // client. It has no timeout.
-func (s *Server) Client() *http.Client {
-	s.mu.Lock()
-	c := s.client
-	s.mu.Unlock()
-	if c != nil {
-		return c
-	}
-	c = &http.Client{Transport: s.Transport()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client == nil { // if not, another goroutine was faster
-		s.client = c
-	}
-	return s.client
-}
+func (s *Server) Client() *http.Client { return s.client() }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,6 @@ type exchange struct {
 	deadline time.Duration // the caller's, 0 for none
 	cancel   time.Duration // when the caller cancels, 0 for never
 	limit    time.Duration // how long to watch; 5 s if zero
-
-	// recode replaces the status of every response, below the library.
-	recode int
 }
 
 // An outcome is the observed result up to the end of the response's body, or up
@@ -58,10 +56,10 @@ func (e exchange) run(lib *library) (outcome, error) {
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	limit := time.NewTimer(orElse(e.limit, 5*time.Second))
+	limit := time.NewTimer(cmp.Or(e.limit, 5*time.Second))
 	defer limit.Stop()
 
-	client := lib.newClient(terms{base: e.base(srv), delay: orElse(e.delay, shortDelay)})
+	client := lib.newClient(terms{base: srv.Transport(), delay: cmp.Or(e.delay, shortDelay)})
 	done := make(chan outcome, 1)
 	go func() { done <- e.ask(ctx, client, srv.URL) }()
 	var o outcome
@@ -104,7 +102,7 @@ func (e exchange) ask(ctx context.Context, client doer, url string) outcome {
 }
 
 func (e exchange) request(ctx context.Context, url string) (*http.Request, error) {
-	method := orElse(e.method, http.MethodGet)
+	method := cmp.Or(e.method, http.MethodGet)
 	var body io.Reader
 	if e.body != "" {
 		body = strings.NewReader(e.body)
@@ -117,28 +115,6 @@ func (e exchange) request(ctx context.Context, url string) (*http.Request, error
 		req.Header[name] = values
 	}
 	return req, nil
-}
-
-// base is a connection pool of the exchange's own.
-func (e exchange) base(srv *testserver.Server) http.RoundTripper {
-	if e.recode == 0 {
-		return srv.Transport()
-	}
-	return recoder{srv.Transport(), e.recode}
-}
-
-type recoder struct {
-	base http.RoundTripper
-	code int
-}
-
-func (r recoder) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := r.base.RoundTrip(req)
-	if resp != nil {
-		resp.StatusCode = r.code
-		resp.Status = fmt.Sprintf("%d %s", r.code, http.StatusText(r.code))
-	}
-	return resp, err
 }
 
 // result describes the caller's result.
@@ -165,13 +141,4 @@ func (o outcome) delivery() string {
 		return fmt.Sprintf("%d, then an error; %d", o.read, o.attempts)
 	}
 	return fmt.Sprintf("%d; %d", o.read, o.attempts)
-}
-
-// orElse returns v, or otherwise if v is zero.
-func orElse[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

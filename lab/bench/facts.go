@@ -50,7 +50,7 @@ var facts = []fact{
 	{name: "always 503, with a body of 9 bytes: the caller gets", measure: lastResponse},
 	{name: "40 GETs, always 503 with 32 KiB: attempts; connections", measure: connections},
 	{name: "503 with an endless body: attempts within 3 s", measure: attempts(exchange{
-		steps: script(testserver.Endless().Drip(16<<10, 2*time.Millisecond)), recode: 503, limit: 3 * time.Second,
+		steps: script(testserver.Endless().Code(503).Drip(16<<10, 2*time.Millisecond)), limit: 3 * time.Second,
 	})},
 	{name: "503 with a body that stalls: attempts within 3 s", measure: attempts(exchange{
 		steps: script(testserver.Status(503).Body(strings.Repeat("x", 2048)).CutAt(1024, testserver.Stall)),

@@ -7,12 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +16,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/lab/internal/document"
+	"github.com/aplomb-go/aplomb/lab/internal/exports"
 )
 
 var update = flag.Bool("update", false, "write the tables of features to README.md")
@@ -174,11 +172,11 @@ func (f *feature) setup(l *library) *library {
 func TestFeatures(t *testing.T) {
 	exported := map[string]map[string]bool{}
 	for i := range peers {
-		exported[peers[i].name] = exportedBy(t, peers[i].module)
+		exported[peers[i].name] = exports.Of(t, peers[i].module)
 	}
 	heads := []string{"", "aplomb"}
 	for i := range peers {
-		heads = append(heads, peers[i].name+" "+moduleVersion(t, peers[i].module))
+		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
 	}
 	var rows, behind bytes.Buffer
 	fmt.Fprintf(&rows, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
@@ -191,32 +189,13 @@ func TestFeatures(t *testing.T) {
 	}
 	versions := []string{goVersion(t, root)}
 	for i := range peers {
-		versions = append(versions, goVersion(t, moduleDir(t, peers[i].module)))
+		versions = append(versions, goVersion(t, exports.Module(t, "Dir", peers[i].module)))
 	}
 	fmt.Fprintf(&rows, "| needs Go | %s |\n", strings.Join(versions, " | "))
 
-	compare(t, map[string]string{"features": rows.String(), "behind the features": behind.String()}, func(old, now string) bool { return old == now })
+	tables := map[string]string{"features": rows.String(), "behind the features": behind.String()}
+	document.Compare(t, comparison, tables, *update, func(old, now string) bool { return old == now })
 	checkShort(t, heads)
-}
-
-// compare compares tables of README.md with what they should be, or writes them to it. same reports whether two texts of a
-// table differ only by chance.
-func compare(t *testing.T, tables map[string]string, same func(old, now string) bool) {
-	text, err := os.ReadFile(comparison)
-	require.NoError(t, err)
-	got := text
-	for name, table := range tables {
-		marked := regexp.MustCompile("<!-- " + name + " -->\n((?:\\|[^\n]*\n)*)")
-		old := marked.FindSubmatch(text)
-		if assert.NotNil(t, old, "README.md lacks <!-- %s -->", name) && !same(string(old[1]), table) {
-			got = marked.ReplaceAllLiteral(got, []byte("<!-- "+name+" -->\n"+table))
-		}
-	}
-	if *update {
-		require.NoError(t, os.WriteFile(comparison, got, 0o666))
-	} else if !bytes.Equal(got, text) {
-		t.Errorf("README.md differs; go -C lab/bench test . -run '%s' -update writes it", t.Name())
-	}
 }
 
 // checkShort checks that the README of the repository shows two rows of outages and three of features, as they are in
@@ -324,19 +303,6 @@ func (f *feature) evidence() string {
 	return strings.Join(list, "; ")
 }
 
-// moduleDir is where the source of a module is.
-func moduleDir(t *testing.T, module string) string {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	require.NoError(t, err, module)
-	return strings.TrimSpace(string(out))
-}
-
-func moduleVersion(t *testing.T, module string) string {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
-	require.NoError(t, err, module)
-	return strings.TrimSpace(string(out))
-}
-
 // goVersion is the oldest Go that compiles a module, to its go.mod.
 func goVersion(t *testing.T, dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -346,54 +312,4 @@ func goVersion(t *testing.T, dir string) string {
 		return "any"
 	}
 	return string(m[1])
-}
-
-// exportedBy returns the exported names of a module's packages as package.Name, with
-// fields and methods as if they were the package's own. It leaves out internal packages,
-// examples and tests.
-func exportedBy(t *testing.T, module string) map[string]bool {
-	names := map[string]bool{}
-	root := moduleDir(t, module)
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if path != root && slices.Contains([]string{"internal", "examples", "example", "testdata", "test"}, entry.Name()) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			return err
-		}
-		add := func(list ...*ast.Ident) {
-			for _, name := range list {
-				if name.IsExported() {
-					names[file.Name.Name+"."+name.Name] = true
-				}
-			}
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				add(n.Name)
-				return false
-			case *ast.TypeSpec:
-				add(n.Name)
-			case *ast.ValueSpec:
-				add(n.Names...)
-			case *ast.Field:
-				add(n.Names...)
-			}
-			return true
-		})
-		return nil
-	})
-	require.True(t, err == nil && len(names) > 0, "%s: %d, %v", module, len(names), err)
-	return names
 }

@@ -39,24 +39,6 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestMarkdown: the table has a row for the heads, a rule, and a row for each
-// row, and the note.
-func TestMarkdown(t *testing.T) {
-	table := &table{heads: []string{"client", "ns"}, note: "Less is better."}
-	table.add("aplomb", "1,190")
-	table.add("−", "7")
-	var got strings.Builder
-	table.markdown(&got)
-	want := strings.Join([]string{
-		"| client | ns    |",
-		"| ------ | ----: |",
-		"| aplomb | 1,190 |",
-		"| −      | 7     |",
-		"", "Less is better.", "",
-	}, "\n")
-	assert.Equal(t, want, got.String())
-}
-
 // TestDescribe: the conditions name each client, and the pinned version of each
 // library that comes from a module.
 func TestDescribe(t *testing.T) {

@@ -50,19 +50,18 @@ func setting(name, text string, rule policy.Rule) library {
 	return library{
 		name:  name,
 		setup: text + "; Backoff: Constant",
-		wrap: func(t terms) http.RoundTripper {
-			rule := rule
-			if !t.usual {
-				rule.Backoff = backoff.Constant(t.delay)
-			}
-			if t.unbounded {
-				rule.RetryBudget = policy.RetryBudget{Enabled: policy.Off}
-			}
-			tr, err := transport.New(transport.Config{Base: t.base, Rule: rule})
-			if err != nil {
-				panic(err) // the settings are this program's
-			}
-			return tr
-		},
+		wrap:  func(t terms) http.RoundTripper { return newTransport(t, transport.Config{Rule: rule}) },
 	}
+}
+
+// newTransport makes a Transport on terms.
+func newTransport(t terms, c transport.Config) *transport.Transport {
+	c.Base = t.base
+	if !t.usual {
+		c.Rule.Backoff = backoff.Constant(t.delay)
+	}
+	if t.unbounded {
+		c.Rule.RetryBudget = policy.RetryBudget{Enabled: policy.Off}
+	}
+	return transport.MustNew(c)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/lab/internal/document"
+	"github.com/aplomb-go/aplomb/lab/internal/exports"
 	"github.com/aplomb-go/aplomb/lab/outages"
 )
 
@@ -44,7 +46,7 @@ func TestOutages(t *testing.T) {
 	}
 	heads := []string{"", ours[0].name}
 	for i := range peers {
-		heads = append(heads, peers[i].name+" "+moduleVersion(t, peers[i].module))
+		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
 	}
 	var table strings.Builder
 	fmt.Fprintf(&table, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
@@ -70,7 +72,7 @@ func TestOutages(t *testing.T) {
 	if testing.Verbose() {
 		fmt.Print(table.String())
 	}
-	compare(t, map[string]string{"outages": table.String()}, near)
+	document.Compare(t, comparison, map[string]string{"outages": table.String()}, *update, near)
 }
 
 var number = regexp.MustCompile(`[0-9]+`)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,15 +27,7 @@ var peers = []library{{
 	name:   "retryablehttp",
 	module: "github.com/hashicorp/go-retryablehttp",
 	setup:  "NewClient and StandardClient; Logger nil; RetryWaitMin and RetryWaitMax are the delay",
-	wrap: func(t terms) http.RoundTripper {
-		c := retryablehttp.NewClient()
-		c.HTTPClient.Transport = t.base
-		c.Logger = nil
-		if !t.usual {
-			c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
-		}
-		return c.StandardClient().Transport
-	},
+	wrap:   func(t terms) http.RoundTripper { return newRetryable(t).StandardClient().Transport },
 }, {
 	name:   "rehttp",
 	module: "github.com/PuerkitoBio/rehttp",
@@ -49,7 +42,7 @@ var peers = []library{{
 	module: "github.com/failsafe-go/failsafe-go",
 	setup:  "NewRoundTripper with NewRetryPolicyBuilder; WithDelay is the delay, its default is none",
 	wrap: func(t terms) http.RoundTripper {
-		return failsafehttp.NewRoundTripper(t.base, failsafehttp.NewRetryPolicyBuilder().WithDelay(t.or(0)).Build())
+		return failsafehttp.NewRoundTripper(t.base, newFailsafe(t).Build())
 	},
 	carried: func(err error) *http.Response {
 		if e, ok := errors.AsType[retrypolicy.ExceededError](err); ok {
@@ -63,13 +56,7 @@ var peers = []library{{
 	module: "github.com/gojek/heimdall/v7",
 	setup: "its default is no retries; WithRetryCount(4), NewConstantBackoff and up to 5 ms of jitter as in its README " +
 		"(no jitter if the delay is 0); its default timeout of 30 s",
-	client: func(t terms) doer {
-		return httpclient.NewClient(
-			httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: 30 * time.Second}),
-			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.or(2*time.Millisecond), min(t.or(time.Second), 5*time.Millisecond)))),
-			httpclient.WithRetryCount(4),
-		)
-	},
+	client: func(t terms) doer { return newHeimdall(t, 30*time.Second) },
 }, {
 	name:   "resty",
 	module: "github.com/go-resty/resty/v2",
@@ -92,9 +79,9 @@ var peers = []library{{
 	module: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 	setup: "NewPipeline with its default policies over an http.Client, as in its SDKs; RetryDelay is the delay; " +
 		"responses are read into memory, as by default; request bodies that cannot seek are read into memory by NewRequestFromRequest",
-	client: func(t terms) doer { return azureClient{newAzure(t)} },
+	client: func(t terms) doer { return azureClient{newAzure(t, policy.RetryOptions{})} },
 	native: func(t terms) nativeCall {
-		pipeline := newAzure(t)
+		pipeline := newAzure(t, policy.RetryOptions{})
 		return func(ctx context.Context, method, url string, body []byte) error {
 			req, err := runtime.NewRequest(ctx, method, url)
 			if err != nil {
@@ -116,6 +103,28 @@ func (t terms) or(usual time.Duration) time.Duration {
 		return usual
 	}
 	return t.delay
+}
+
+func newRetryable(t terms) *retryablehttp.Client {
+	c := retryablehttp.NewClient()
+	c.HTTPClient.Transport = t.base
+	c.Logger = nil
+	if !t.usual {
+		c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+	}
+	return c
+}
+
+func newFailsafe(t terms) retrypolicy.Builder[*http.Response] {
+	return failsafehttp.NewRetryPolicyBuilder().WithDelay(t.or(0))
+}
+
+func newHeimdall(t terms, timeout time.Duration) *httpclient.Client {
+	return httpclient.NewClient(
+		httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: timeout}),
+		httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.or(2*time.Millisecond), min(t.or(time.Second), 5*time.Millisecond)))),
+		httpclient.WithRetryCount(4),
+	)
 }
 
 func newResty(t terms) *resty.Client {
@@ -163,12 +172,12 @@ func (c restyClient) Do(req *http.Request) (*http.Response, error) {
 	return &raw, nil
 }
 
-func newAzure(t terms) runtime.Pipeline {
+func newAzure(t terms, retry policy.RetryOptions) runtime.Pipeline {
+	// 0 means its default. A negative delay should mean none, but v1.24.0 then
+	// waits for MaxRetryDelay.
+	retry.RetryDelay = cmp.Or(t.or(800*time.Millisecond), time.Nanosecond)
 	return runtime.NewPipeline("bench", "v1.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
-		Transport: &http.Client{Transport: t.base},
-		// 0 means its default. A negative delay should mean none, but v1.24.0 then
-		// waits for MaxRetryDelay.
-		Retry: policy.RetryOptions{RetryDelay: orElse(t.or(800*time.Millisecond), time.Nanosecond)},
+		Transport: &http.Client{Transport: t.base}, Retry: retry,
 	})
 }
 

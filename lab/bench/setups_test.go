@@ -12,7 +12,6 @@ import (
 
 	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	azpolicy "github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/budget"
@@ -24,8 +23,6 @@ import (
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/failsafe-go/failsafe-go/timeout"
 	"github.com/go-resty/resty/v2"
-	"github.com/gojek/heimdall/v7"
-	"github.com/gojek/heimdall/v7/httpclient"
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/time/rate"
 
@@ -33,7 +30,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/member"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -49,19 +45,14 @@ var boundSetups = map[string]func(terms) doer{
 		return &http.Client{Transport: rt}
 	},
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] { return timeout.New[*http.Response](attemptTimeout) }),
-	"heimdall": func(t terms) doer {
-		return httpclient.NewClient(
-			httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: attemptTimeout}),
-			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.or(2*time.Millisecond), time.Millisecond))),
-			httpclient.WithRetryCount(4))
-	},
-	"resty":  restyWith(func(c *resty.Client) { c.SetTimeout(attemptTimeout) }),
-	"azcore": azureWith(azpolicy.RetryOptions{TryTimeout: attemptTimeout}),
+	"heimdall":     func(t terms) doer { return newHeimdall(t, attemptTimeout) },
+	"resty":        restyWith(func(c *resty.Client) { c.SetTimeout(attemptTimeout) }),
+	"azcore":       azureWith(azpolicy.RetryOptions{TryTimeout: attemptTimeout}),
 }
 
 var budgetSetups = map[string]func(terms) doer{
 	"failsafehttp": func(t terms) doer {
-		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.delay).WithBudget(budget.New()).Build()
+		retries := newFailsafe(t).WithBudget(budget.New()).Build()
 		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries)}
 	},
 }
@@ -83,7 +74,7 @@ var breakerSetups = map[string]func(terms) doer{
 	"aplomb": aplombWith(policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}),
 	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
 		return circuitbreaker.NewBuilder[*http.Response]().
-			HandleIf(func(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }).
+			HandleIf(failed).
 			WithFailureThreshold(10).
 			WithDelay(time.Second).
 			Build()
@@ -124,10 +115,7 @@ var hostSetups = map[string]func(terms) doer{
 		return &http.Client{Transport: rehttp.NewTransport(t.base, retry, rehttp.ConstDelay(t.delay))}
 	},
 	"failsafehttp": func(t terms) doer {
-		retries := failsafehttp.NewRetryPolicyBuilder().
-			WithDelay(t.delay).
-			AbortIf(func(resp *http.Response, _ error) bool { return stays(resp) }).
-			Build()
+		retries := newFailsafe(t).AbortIf(func(resp *http.Response, _ error) bool { return stays(resp) }).Build()
 		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries)}
 	},
 	"resty": restyWith(func(c *resty.Client) {
@@ -141,17 +129,12 @@ var hostSetups = map[string]func(terms) doer{
 var reasonSetups = map[string]func(terms) doer{
 	"aplomb": func(t terms) doer {
 		told := new(telling)
-		rt, err := transport.New(transport.Config{Base: t.base, Traces: []*transport.Trace{&transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) {
-			told.text = string(r.Reason)
-		}}}})
-		if err != nil {
-			panic(err) // the settings are this test's
-		}
-		told.doer = &http.Client{Transport: rt}
+		trace := &transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) { told.text = string(r.Reason) }}
+		told.doer = &http.Client{Transport: newTransport(t, transport.Config{Traces: []*transport.Trace{trace}})}
 		return told
 	},
 	"azcore": func(t terms) doer {
-		told := &telling{doer: azureClient{newAzure(t)}}
+		told := &telling{doer: azureClient{newAzure(t, azpolicy.RetryOptions{})}}
 		var mu sync.Mutex // the listener stays for the requests of other tests
 		azlog.SetListener(func(_ azlog.Event, text string) {
 			mu.Lock()
@@ -205,29 +188,17 @@ func (c cache) Set(key string, response *http.Response) { c[key] = response }
 
 func aplombWith(rule policy.Rule, hosts ...map[string]policy.Rule) func(terms) doer {
 	return func(t terms) doer {
-		c := transport.Config{Base: t.base, Rule: rule}
-		if !t.usual {
-			c.Rule.Backoff = backoff.Constant(t.delay)
-		}
+		c := transport.Config{Rule: rule}
 		for _, h := range hosts {
 			c.Hosts = h
 		}
-		rt, err := transport.New(c)
-		if err != nil {
-			panic(err) // the settings are this test's
-		}
-		return &http.Client{Transport: rt}
+		return &http.Client{Transport: newTransport(t, c)}
 	}
 }
 
 func retryableWith(set func(*retryablehttp.Client)) func(terms) doer {
 	return func(t terms) doer {
-		c := retryablehttp.NewClient()
-		c.HTTPClient.Transport = t.base
-		c.Logger = nil
-		if !t.usual {
-			c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
-		}
+		c := newRetryable(t)
 		set(c)
 		return c.StandardClient()
 	}
@@ -236,8 +207,7 @@ func retryableWith(set func(*retryablehttp.Client)) func(terms) doer {
 // failsafeWith adds a policy within the retries.
 func failsafeWith(inner func() failsafe.Policy[*http.Response]) func(terms) doer {
 	return func(t terms) doer {
-		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.or(0)).Build()
-		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries, inner())}
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, newFailsafe(t).Build(), inner())}
 	}
 }
 
@@ -250,12 +220,7 @@ func restyWith(set func(*resty.Client)) func(terms) doer {
 }
 
 func azureWith(retry azpolicy.RetryOptions) func(terms) doer {
-	return func(t terms) doer {
-		retry.RetryDelay = t.or(0) // 0: its default
-		return azureClient{runtime.NewPipeline("bench", "v1.0.0", runtime.PipelineOptions{}, &azpolicy.ClientOptions{
-			Transport: &http.Client{Transport: t.base}, Retry: retry,
-		})}
-	}
+	return func(t terms) doer { return azureClient{newAzure(t, retry)} }
 }
 
 // A switchboard passes holds on between its members. The zero switchboard is ready to use.
@@ -266,11 +231,8 @@ type switchboard struct {
 
 func (m *switchboard) client(t terms) doer {
 	s := &seat{all: m}
-	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s.link(), Rule: policy.Rule{ShareRetryAfter: policy.On}})
-	if err != nil {
-		panic(err) // the settings are this test's
-	}
-	return &http.Client{Transport: rt}
+	c := transport.Config{Fleet: s.link(), Rule: policy.Rule{ShareRetryAfter: policy.On}}
+	return &http.Client{Transport: newTransport(t, c)}
 }
 
 // A seat is the place of a member.

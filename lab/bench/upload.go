@@ -50,7 +50,7 @@ func upload(l *library, size int64, from kind) (uploaded, error) {
 	defer body.Close()
 	var before atomic.Int64
 	base := srv.Transport()
-	base.DialContext = onFirstWrite(func() { before.Store(read.Load()) })
+	base.DialContext = onFirstWrite(func() { before.Store(read.n.Load()) })
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, body)
 	if err != nil {
 		return uploaded{}, err
@@ -70,7 +70,7 @@ func upload(l *library, size int64, from kind) (uploaded, error) {
 }
 
 // newSource makes a body of size bytes, and counts those that are read.
-func newSource(size int64, from kind) (io.ReadCloser, *atomic.Int64, error) {
+func newSource(size int64, from kind) (io.ReadCloser, *source, error) {
 	if from == fromFile {
 		return newFile(size)
 	}
@@ -84,32 +84,34 @@ func newSource(size int64, from kind) (io.ReadCloser, *atomic.Int64, error) {
 		}
 		_ = w.Close()
 	}()
-	s := &source{PipeReader: r}
-	return s, &s.read, nil
+	s := &source{Reader: r, close: r.Close}
+	return s, s, nil
 }
 
-// A source is the reading end of a pipe.
+// A source is a body that counts what is read of it.
 type source struct {
-	*io.PipeReader
-	read atomic.Int64
+	io.Reader
+	close func() error
+	n     atomic.Int64
 }
 
 func (s *source) Read(p []byte) (int, error) {
-	n, err := s.PipeReader.Read(p)
-	s.read.Add(int64(n))
+	n, err := s.Reader.Read(p)
+	s.n.Add(int64(n))
 	return n, err
 }
 
-// A file is a body that can seek. It has no other method of an *os.File, because their
+func (s *source) Close() error { return s.close() }
+
+// A file is a source that can seek. It has no other method of an *os.File, because their
 // reads would not be counted.
 type file struct {
-	io.ReadSeeker
-	close func() error
-	read  atomic.Int64
+	*source
+	io.Seeker
 }
 
 // newFile makes a file that is removed when it is closed.
-func newFile(size int64) (io.ReadCloser, *atomic.Int64, error) {
+func newFile(size int64) (io.ReadCloser, *source, error) {
 	f, err := os.CreateTemp("", "upload")
 	if err != nil {
 		return nil, nil, err
@@ -118,17 +120,9 @@ func newFile(size int64) (io.ReadCloser, *atomic.Int64, error) {
 	if err := f.Truncate(size); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
-	body := &file{ReadSeeker: f, close: sync.OnceValue(remove)}
-	return body, &body.read, nil
+	s := &source{Reader: f, close: sync.OnceValue(remove)}
+	return file{s, f}, s, nil
 }
-
-func (f *file) Read(p []byte) (int, error) {
-	n, err := f.ReadSeeker.Read(p)
-	f.read.Add(int64(n))
-	return n, err
-}
-
-func (f *file) Close() error { return f.close() }
 
 // onFirstWrite returns a dialer. The first write on its connections calls f.
 func onFirstWrite(f func()) func(context.Context, string, string) (net.Conn, error) {

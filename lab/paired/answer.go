@@ -30,8 +30,8 @@ type tenant struct {
 	id    int
 }
 
-// A running request is one that excludes others of its tenant.
-type running struct{ replaced chan struct{} }
+// A running request is one that excludes others of its tenant. Another may replace it.
+type running struct{ replace context.CancelCauseFunc }
 
 // receive notes an arrival.
 func (w *world) receive(s *site, r *testserver.Received) testserver.Step {
@@ -104,9 +104,14 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 			takes = min(takes, longestDeaf)
 		}
 	}
+	if !a.site.host.drops { // the server does not notice that a client leaves
+		ctx = context.WithoutCancel(ctx)
+	}
 	if route.alone != nil {
 		key := tenant{route, c.tenant}
-		mine := &running{make(chan struct{})}
+		limited, replace := context.WithCancelCause(ctx)
+		defer replace(nil)
+		mine := &running{replace}
 		var other *running
 		w.with(func() {
 			if other = w.running[key]; other == nil || route.alone.replaces {
@@ -117,46 +122,26 @@ func (w *world) answer(ctx context.Context, a *arrival, r *testserver.Received) 
 		case other != nil && !route.alone.replaces:
 			return w.refuse(a, route.alone.status, route.alone.wait)
 		case other != nil:
-			close(other.replaced)
+			other.replace(errReplaced)
 		}
+		ctx = limited
 		defer w.with(func() {
 			if w.running[key] == mine {
 				delete(w.running, key)
 			}
 		})
-		switch w.waits(ctx, a.site.host, takes, mine.replaced) {
-		case errReplaced:
-			return w.refuse(a, route.alone.status, route.alone.wait)
-		case nil:
-		default:
-			return testserver.Step{}
-		}
-	} else if !w.work(ctx, a.site.host, takes) {
-		return testserver.Step{} // the client has left, and nothing was done
 	}
-	return w.deliver(a, f, r)
+	switch {
+	case w.work(ctx, a.site.host, takes):
+		return w.deliver(a, f, r)
+	case context.Cause(ctx) == errReplaced:
+		return w.refuse(a, route.alone.status, route.alone.wait)
+	}
+	return testserver.Step{} // the client has left, and nothing was done
 }
 
 // errReplaced says that another request has replaced this one.
 var errReplaced = errors.New("replaced")
-
-// waits waits for d. It returns an error if another request has replaced this one, or if the client has
-// left and the server has noticed.
-func (w *world) waits(ctx context.Context, h *host, d time.Duration, replaced chan struct{}) error {
-	if !h.drops {
-		ctx = context.WithoutCancel(ctx)
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-replaced:
-		return errReplaced
-	}
-	return nil
-}
 
 // refuse answers with a status, and has not acted.
 func (w *world) refuse(a *arrival, status, wait int) testserver.Step {
@@ -425,8 +410,8 @@ type queue struct {
 	waiters []chan struct{}
 }
 
-// enter waits for a worker. If leaves is set, it ends with the context.
-func (q *queue) enter(ctx context.Context, leaves bool) bool {
+// enter waits for a worker, or until the context ends.
+func (q *queue) enter(ctx context.Context) bool {
 	q.mu.Lock()
 	if q.free > 0 {
 		q.free--
@@ -436,10 +421,6 @@ func (q *queue) enter(ctx context.Context, leaves bool) bool {
 	turn := make(chan struct{}, 1)
 	q.waiters = append(q.waiters, turn)
 	q.mu.Unlock()
-	if !leaves {
-		<-turn
-		return true
-	}
 	select {
 	case <-turn:
 		return true
@@ -447,11 +428,9 @@ func (q *queue) enter(ctx context.Context, leaves bool) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i, other := range q.waiters {
-		if other == turn {
-			q.waiters = append(q.waiters[:i], q.waiters[i+1:]...)
-			return false
-		}
+	if i := slices.Index(q.waiters, turn); i >= 0 {
+		q.waiters = slices.Delete(q.waiters, i, i+1)
+		return false
 	}
 	q.next() // its turn came as it left
 	return false
@@ -473,14 +452,11 @@ func (q *queue) leave() {
 	q.next()
 }
 
-// work does the work of a request. It returns false if the client has left before the end.
+// work does the work of a request. It returns false if the context has ended before.
 func (w *world) work(ctx context.Context, h *host, takes time.Duration) bool {
-	if !h.drops {
-		ctx = context.WithoutCancel(ctx)
-	}
 	if h.workers > 0 {
 		q := w.queues[h.id]
-		if !q.enter(ctx, h.drops) {
+		if !q.enter(ctx) {
 			return false
 		}
 		defer q.leave()

@@ -618,20 +618,17 @@ func resent(all []*arrival) []bool {
 
 // useful checks that the servers' work is not wasted.
 func (j *judgement) useful() {
-	least, ours := math.MaxInt, 0
-	for _, r := range j.refs {
-		good := 0
+	count := func(of func(*call) outcome) (good int) {
 		for _, c := range j.plan.calls {
-			if o := j.ref(r, c); o.good() {
+			if o := of(c); o.good() {
 				good++
 			}
 		}
-		least = min(least, good)
+		return good
 	}
-	for _, o := range j.r.outcomes {
-		if o.good() {
-			ours++
-		}
+	least, ours := math.MaxInt, count(func(c *call) outcome { return j.r.outcomes[c.id] })
+	for _, r := range j.refs {
+		least = min(least, count(func(c *call) outcome { return j.ref(r, c) }))
 	}
 	most := 0.02*float64(least) + 2 // that may fail
 	for _, h := range j.plan.hosts {

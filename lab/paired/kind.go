@@ -28,7 +28,6 @@ type kind struct {
 	own     policy.Rule                             // as its user writes it
 	waits   []time.Duration                         // the longest documented back-offs
 	timeout time.Duration                           // of net/http until the headers
-	idle    int                                     // connections per host that the default base keeps; 0: its own value
 	spoil   func(*http.Transport) http.RoundTripper // not nil: sabotage over net/http
 }
 
@@ -88,7 +87,7 @@ func (k kind) client(w *world) (http.RoundTripper, func()) {
 	}
 	t := transport.MustNew(c)
 	if c.Base == nil {
-		rewire(t, w, k.idle)
+		rewire(t, w)
 	}
 	return t, t.CloseIdleConnections
 }
@@ -112,16 +111,13 @@ func (w *world) dialer() *dial.Dialer {
 // rewire puts a Transport with its default base into a world: its own dialer gets the world's
 // name server and network, and its base the protocols of the world. All other values are its own. The public API
 // cannot do that, because a base with a DialContext of the user's is dialled by name.
-func rewire(t *transport.Transport, w *world, idle int) {
+func rewire(t *transport.Transport, w *world) {
 	maker := makerOf(t)
 	base, err := maker.Resolve(t)
 	if err != nil {
 		panic(err)
 	}
 	w.base(base.(*http.Transport))
-	if idle > 0 {
-		base.(*http.Transport).MaxIdleConnsPerHost = idle
-	}
 	reflect.ValueOf(maker.Own()).Elem().Set(reflect.ValueOf(w.dialer()).Elem())
 }
 

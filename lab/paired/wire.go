@@ -108,10 +108,16 @@ func (x *wire) close() {
 	x.end()
 }
 
+// reset resets the client's connection.
+func (x *wire) reset() {
+	_ = x.near.SetLinger(0)
+	_ = x.near.Close()
+}
+
 // serve hands the bytes of the client to the server, when that has a worker for the connection.
 func (x *wire) serve(up <-chan piece) {
 	if x.host.places > 0 {
-		if !x.queue.enter(x.gone, true) {
+		if !x.queue.enter(x.gone) {
 			return
 		}
 		defer x.queue.leave()
@@ -129,8 +135,7 @@ func (x *wire) serve(up <-chan piece) {
 		x.mu.Unlock()
 		if _, err := x.far.Write(piece.p); err != nil || x.gone.Err() != nil { // the server has closed it, and its reset is on the way
 			time.Sleep(x.host.distance)
-			_ = x.near.SetLinger(0)
-			_ = x.near.Close()
+			x.reset()
 			break
 		}
 	}
@@ -145,8 +150,7 @@ func (x *wire) bring(down <-chan piece) {
 			_ = x.near.CloseWrite()
 			break
 		} else if piece.err != nil {
-			_ = x.near.SetLinger(0)
-			_ = x.near.Close()
+			x.reset()
 			break
 		}
 		_, _ = x.near.Write(piece.p)

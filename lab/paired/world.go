@@ -385,7 +385,7 @@ func (w *world) strike(s *strike) {
 		case resetsAll:
 			to.ResetAll()
 		case restarts:
-			_ = to.Refuse()
+			to.Refuse()
 			to.ResetAll()
 		case poisons:
 			w.with(func() { to.poisoned = to.Conns() })

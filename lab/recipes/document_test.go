@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/lab/internal/document"
@@ -34,7 +35,10 @@ func TestDocument(t *testing.T) {
 	for _, s := range situations {
 		want["log of "+s.name] = "```text\n" + lines(t, s) + "```\n"
 	}
-	document.Compare(t, "../../docs/recipes.md", want, *update, func(old, now string) bool { return without(old) == without(now) })
+	others := document.Compare(t, "../../docs/recipes.md", want, *update, func(old, now string) bool { return without(old) == without(now) })
+	for _, name := range others {
+		assert.DirExists(t, "../../"+name, "a part of no package")
+	}
 }
 
 // without leaves out the times that have jitter, and the order that depends on them.

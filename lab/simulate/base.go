@@ -177,9 +177,7 @@ const never = 1000 * time.Hour
 
 // wait waits for d, or until the context or the old Cancel channel ends. A deaf
 // attempt notices that end late.
-func (s *attempt) wait(d time.Duration) error {
-	return s.waitFor(nil, d)
-}
+func (s *attempt) wait(d time.Duration) error { return s.waitFor(nil, d) }
 
 // await waits for the end of the request's body.
 func (s *attempt) await(up *upload) error {
@@ -252,10 +250,13 @@ func newUpload(s *attempt) *upload {
 	return &upload{attempt: s, body: s.req.Body, done: make(chan struct{}), halted: make(chan struct{}), wrong: -1}
 }
 
-func (u *upload) isWhole() bool {
+func (u *upload) isWhole() bool { return isClosed(u.done) && u.whole }
+
+// isClosed reports whether a channel that is only ever closed is closed.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-u.done:
-		return u.whole
+	case <-c:
+		return true
 	default:
 		return false
 	}
@@ -278,29 +279,18 @@ func (u *upload) halt() {
 		return
 	}
 	u.once.Do(func() {
-		switch {
-		case !u.started:
+		if !u.started {
 			_ = u.body.Close()
-		case u.attempt.host.http2:
-			go func() {
-				u.rest()
-				close(u.halted)
-				_ = u.body.Close()
-			}()
-		default:
-			go func() {
-				u.rest()
-				close(u.halted)
-			}()
+			return
 		}
+		go func() {
+			time.Sleep(u.attempt.script.late)
+			close(u.halted)
+			if u.attempt.host.http2 {
+				_ = u.body.Close()
+			}
+		}()
 	})
-}
-
-// rest returns for how long an upload goes on that nobody needs.
-func (u *upload) rest() {
-	if u.attempt.script.late > 0 {
-		time.Sleep(u.attempt.script.late)
-	}
 }
 
 func (u *upload) run(stop func() bool) {
@@ -316,13 +306,7 @@ func (u *upload) run(stop func() bool) {
 		}
 	}()
 	buf := make([]byte, 8<<10)
-	for {
-		select {
-		case <-u.halted:
-			u.err = errors.New("simulate: the upload was given up")
-			return
-		default:
-		}
+	for !isClosed(u.halted) {
 		n, err := u.read(buf)
 		if u.wrong < 0 {
 			u.wrong = u.attempt.call.content.differs(buf[:n], u.got)
@@ -332,11 +316,12 @@ func (u *upload) run(stop func() bool) {
 			u.end(err)
 			return
 		}
-		if u.attempt.script.gap > 0 {
-			time.Sleep(u.attempt.script.gap)
-		}
+		time.Sleep(u.attempt.script.gap)
 	}
+	u.err = errGivenUp
 }
+
+var errGivenUp = errors.New("simulate: the upload was given up")
 
 // read reads from the body, and notes when.
 func (u *upload) read(p []byte) (n int, err error) {
@@ -408,8 +393,8 @@ func (u *upload) end(err error) {
 		if !s.superseded() && !errors.Is(err, errBody) && !errors.Is(err, io.ErrClosedPipe) {
 			s.world.violate(OneReader, s.call, "attempt %d is under way and can't read its body: %v", s.number, err)
 		}
-	case u.isHalted() && (u.got != want || u.wrong >= 0):
-		u.err = errors.New("simulate: the upload was given up") // the server does not store it
+	case (isClosed(u.halted) || s.superseded()) && (u.got != want || u.wrong >= 0):
+		u.err = errGivenUp // the server does not store it
 	case u.wrong >= 0:
 		u.err = errors.New("simulate: another body arrived")
 		s.world.violate(Stored, s.call, "attempt %d stored another body: byte %d is not the caller's", s.number, u.wrong)
@@ -418,15 +403,6 @@ func (u *upload) end(err error) {
 		s.world.violate(Stored, s.call, "attempt %d stored %d bytes of %d", s.number, u.got, want)
 	default:
 		u.whole = true
-	}
-}
-
-func (u *upload) isHalted() bool {
-	select {
-	case <-u.halted:
-		return true
-	default:
-		return u.attempt.superseded()
 	}
 }
 

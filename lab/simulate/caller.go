@@ -168,9 +168,6 @@ func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Con
 	return ctx, stop
 }
 
-// endedBy reports whether the caller's patience had ended before a time.
-func (c *call) endedBy(at time.Duration) bool { return c.ends < at }
-
 // newRequest makes the request. Its URL contains secrets.
 func (c *call) newRequest(ctx context.Context) {
 	p, secret := c.plan, c.world.secret
@@ -263,14 +260,7 @@ func (c *call) consume() {
 }
 
 // isOver reports whether the story is over. That ends even the slowest reader.
-func (c *call) isOver() bool {
-	select {
-	case <-c.world.over:
-		return !c.last
-	default:
-		return false
-	}
-}
+func (c *call) isOver() bool { return !c.last && isClosed(c.world.over) }
 
 // readUpTo reads limit bytes, or fewer if the body ends before.
 func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error {
@@ -283,15 +273,14 @@ func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error 
 			return errCount
 		}
 		c.take(buf[:n])
-		if err == io.EOF {
+		switch err {
+		case nil:
+		case io.EOF:
 			return c.readEnded(nil)
-		}
-		if err != nil {
+		default:
 			return c.readEnded(err)
 		}
-		if pause > 0 {
-			time.Sleep(pause)
-		}
+		time.Sleep(pause)
 	}
 	return nil
 }

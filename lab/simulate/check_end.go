@@ -30,10 +30,9 @@ func (w *world) finish() {
 	synctest.Wait()
 	calls := slices.Clone(w.calls)
 	for _, c := range calls {
-		select {
-		case <-c.done:
+		if isClosed(c.done) {
 			w.checkCall(c)
-		default:
+		} else {
 			w.violate(Leak, c, "still under way a minute after the end")
 		}
 	}
@@ -372,20 +371,16 @@ func (w *world) checkBack() {
 				continue // attempts without a timeout hang in all slots
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
-			if c := w.beginLast(plan); !w.sentSoon(c) {
-				w.violate(Leak, c, "the circuit stays open: %v", state.HostState)
+			c := w.beginLast(plan)
+			<-c.done
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if len(c.attempts) == 0 {
+				w.complain(Leak, c, "the circuit stays open: %v", state.HostState)
 			}
 			return
 		}
 	}
-}
-
-// sentSoon waits for a call and reports whether it sent an attempt.
-func (w *world) sentSoon(c *call) bool {
-	<-c.done
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(c.attempts) > 0
 }
 
 // budgetOf fills in the defaults of a budget.
@@ -446,8 +441,10 @@ func (w *world) checkFresh(h *host, member int) {
 		if rule.RateLimit.PerSecond > 0 || rule.QuotaPacing == policy.On {
 			n = 1
 		}
-		if w.plan.fleet != nil {
-			mayWait = max(mayWait, waitsForFleet(rule)+w.holdsOn(h, rule))
+		if f := w.plan.fleet; f != nil && rule.RateLimit.PerSecond > 0 {
+			mayWait = max(mayWait, firstAnswer+w.holdsOn(h, rule))
+		} else if f != nil {
+			mayWait = max(mayWait, w.holdsOn(h, rule))
 		}
 	}
 	for range n {

@@ -27,14 +27,6 @@ func gated(rule policy.Rule) bool {
 // breaks reports whether a rule has a circuit breaker.
 func breaks(rule policy.Rule) bool { return rule.CircuitBreaker.Enabled == policy.On }
 
-// waitsForFleet returns how long a request waits for answers.
-func waitsForFleet(rule policy.Rule) (wait time.Duration) {
-	if rule.RateLimit.PerSecond > 0 {
-		wait += firstAnswer
-	}
-	return wait
-}
-
 // checkFleet judges what the members do at a host; the lock is held, here and in all
 // functions below.
 func (w *world) checkFleet(h *host) {

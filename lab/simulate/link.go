@@ -115,10 +115,7 @@ func (l *link) count(m fleetmsg.Message) {
 // tell sends a message to the backend.
 func (l *link) tell(m fleetmsg.Message) {
 	if m.Kind == fleetmsg.Unused { // within the Close of the backend
-		l.mu.Lock()
-		backend := l.backend
-		l.mu.Unlock()
-		backend.Tell(m)
+		l.present().Tell(m)
 		return
 	}
 	if !l.process.alive(l.world.now()) {
@@ -134,13 +131,13 @@ func (l *link) tell(m fleetmsg.Message) {
 }
 
 // send takes a message to the backend.
-func (l *link) send(m fleetmsg.Message) {
-	l.carry(func() {
-		l.mu.Lock()
-		backend := l.backend
-		l.mu.Unlock()
-		backend.Tell(m)
-	})
+func (l *link) send(m fleetmsg.Message) { l.carry(func() { l.present().Tell(m) }) }
+
+// present returns the member's place in the present backend.
+func (l *link) present() *fleettest.Member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.backend
 }
 
 // scope returns a hash that is the same for all members.
@@ -221,10 +218,7 @@ func (w *world) liveFleet() {
 				dies += deadTime
 			}
 			time.AfterFunc(dies, func() {
-				l.mu.Lock()
-				backend := l.backend
-				l.mu.Unlock()
-				if backend != nil {
+				if backend := l.present(); backend != nil {
 					backend.Close()
 				}
 			})

@@ -46,9 +46,7 @@ func (b *reqBody) use(what string) func() {
 func (b *reqBody) Read(p []byte) (int, error) {
 	defer b.use("Read")()
 	plan := b.call.plan
-	if plan.slow > 0 {
-		time.Sleep(plan.slow)
-	}
+	time.Sleep(plan.slow)
 	b.mu.Lock()
 	pos := b.pos
 	b.mu.Unlock()

@@ -98,7 +98,7 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	if sc.end != whole {
 		end = min(end, page.first+sc.cutAt)
 	}
-	if b.isClosed() {
+	if isClosed(b.closed) {
 		return 0, errClosed
 	}
 	if err := b.wait(sc.pause); err != nil {
@@ -136,15 +136,6 @@ func (b *respBody) quietFor() time.Duration {
 	return b.quiet
 }
 
-func (b *respBody) isClosed() bool {
-	select {
-	case <-b.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // wait waits for d, or until Close or the end of the context. It may notice the
 // end of the context late.
 func (b *respBody) wait(d time.Duration) error {
@@ -163,9 +154,7 @@ func (b *respBody) wait(d time.Duration) error {
 	case <-ctx.Done():
 		err = b.attempt.fault(context.Cause(ctx))
 	}
-	if late := max(b.attempt.script.deaf, b.attempt.script.blocks); late > 0 {
-		time.Sleep(late)
-	}
+	time.Sleep(max(b.attempt.script.deaf, b.attempt.script.blocks))
 	return err
 }
 

@@ -48,13 +48,20 @@ func (s *saboteur) Snapshot() transport.Snapshot {
 	return transport.Snapshot{Hosts: s.snapshot(s.Client.Snapshot().Hosts)}
 }
 
+// around breaks the way of a request through the Transport with a Config.
+func around(f func(c transport.Config, next Client) rt) maker {
+	return func(p *plan, c transport.Config) (Client, error) {
+		next, err := aTransport(p, c)
+		return &saboteur{Client: next, roundTrip: f(c, next)}, err
+	}
+}
+
 // above breaks the request that the Transport gets or the response that the
 // caller gets.
 func above(f func(next http.RoundTripper, req *http.Request) (*http.Response, error)) maker {
-	return func(p *plan, c transport.Config) (Client, error) {
-		next, err := aTransport(p, c)
-		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) { return f(next, req) }}, err
-	}
+	return around(func(_ transport.Config, next Client) rt {
+		return func(req *http.Request) (*http.Response, error) { return f(next, req) }
+	})
 }
 
 // breaksResponses breaks the responses that the caller gets.
@@ -298,15 +305,14 @@ var sabotage = []defect{
 		}
 		return nest(c, forgetful)
 	}},
-	{"the URL is logged", Secret, func(p *plan, c transport.Config) (Client, error) {
-		next, err := aTransport(p, c)
-		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
+	{"the URL is logged", Secret, around(func(c transport.Config, next Client) rt {
+		return func(req *http.Request) (*http.Response, error) {
 			if c.Logger != nil {
 				c.Logger.Info("sent", "url", req.URL.String())
 			}
 			return next.RoundTrip(req)
-		}}, err
-	}},
+		}
+	})},
 	{"the URL is in the error", Secret, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil {
@@ -319,13 +325,10 @@ var sabotage = []defect{
 		defer stop()
 		return next.RoundTrip(req.WithContext(ctx))
 	})},
-	{"requests wait at a limiter without need", Room, func(p *plan, c transport.Config) (Client, error) {
-		next, err := aTransport(p, c)
-		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
-			time.Sleep(fleetIdle + time.Second)
-			return next.RoundTrip(req)
-		}}, err
-	}},
+	{"requests wait at a limiter without need", Room, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		time.Sleep(fleetIdle + time.Second)
+		return next.RoundTrip(req)
+	})},
 	{"attempts are sent twice at once", Beside, func(p *plan, c transport.Config) (Client, error) {
 		base := c.Base
 		c.Base = rt(func(req *http.Request) (*http.Response, error) {
@@ -351,10 +354,7 @@ var sabotage = []defect{
 		}
 	})},
 	{"a member waits for the fleet", Answered, inFleet(func(f *broken, _ transport.Config, _ Client) rt {
-		f.tell = func(m fleetmsg.Message) bool {
-			time.Sleep(20 * time.Millisecond)
-			return true
-		}
+		f.tell = func() { time.Sleep(20 * time.Millisecond) }
 		return nil
 	})},
 	{"members refuse what others were told to wait for", Hearsay, inFleet(func(f *broken, _ transport.Config, next Client) rt {
@@ -372,11 +372,10 @@ var sabotage = []defect{
 		}
 	})},
 	{"holds become longer on the way", Longer, inFleet(func(f *broken, _ transport.Config, _ Client) rt {
-		f.heard = func(m *fleetmsg.Message) bool {
+		f.heard = func(m *fleetmsg.Message) {
 			if m.Wait > 0 {
 				m.Wait += 40 * time.Second
 			}
-			return true
 		}
 		return nil
 	})},
@@ -386,10 +385,7 @@ var sabotage = []defect{
 	}},
 	{"a member stays away after an outage", Returned, inFleet(func(f *broken, _ transport.Config, next Client) rt {
 		var down atomic.Bool
-		f.heard = func(m *fleetmsg.Message) bool {
-			down.Store(down.Load() || m.Kind == fleetmsg.Down)
-			return true
-		}
+		f.heard = func(m *fleetmsg.Message) { down.Store(down.Load() || m.Kind == fleetmsg.Down) }
 		return func(req *http.Request) (*http.Response, error) {
 			if down.Load() {
 				time.Sleep(2 * time.Second)
@@ -413,8 +409,8 @@ var sabotage = []defect{
 // A broken is the Fleet of a member with a deliberate defect. A nil func breaks nothing.
 type broken struct {
 	fleet *member.Backend
-	tell  func(fleetmsg.Message) bool  // false: it is lost
-	heard func(*fleetmsg.Message) bool // the same
+	tell  func()
+	heard func(*fleetmsg.Message)
 
 	mu    sync.Mutex // guards until
 	until time.Time  // of the longest hold that the member has heard of
@@ -427,16 +423,18 @@ func (f *broken) join(hear func(fleetmsg.Message)) error {
 			f.until = time.Now().Add(m.Wait)
 			f.mu.Unlock()
 		}
-		if f.heard == nil || f.heard(&m) {
-			hear(m)
+		if f.heard != nil {
+			f.heard(&m)
 		}
+		hear(m)
 	})
 }
 
 func (f *broken) says(m fleetmsg.Message) {
-	if f.tell == nil || f.tell(m) {
-		f.fleet.Tell(m)
+	if f.tell != nil {
+		f.tell()
 	}
+	f.fleet.Tell(m)
 }
 
 // held returns how long the last hold lasts that the member has heard of.

@@ -165,7 +165,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	if mood == exhausted {
 		s.script.told.wait = (until - s.began + time.Second - 1).Truncate(time.Second)
 	}
-	s.late = c.endedBy(s.began)
+	s.late = c.ends < s.began
 	w.attempts = append(w.attempts, s)
 	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d at %s: the server %v", []any{s.number, h.name, *s.script}})
 	w.checkArrival(s)

@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
 
@@ -35,18 +33,13 @@ type start struct{ Began time.Time }
 
 // A child is a process of clients as its starter sees it.
 type child struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	to    *json.Encoder
-	from  *json.Decoder
+	process
+	to   *json.Encoder
+	from *json.Decoder
 }
 
 // startChildren starts the processes of the clients.
 func (c *campaign) startChildren(ctx context.Context, redis string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	n := c.strategy.Processes(c.scenario)
 	if c.strategy.Fleet == (model.Fleet{}) {
 		redis = ""
@@ -54,22 +47,12 @@ func (c *campaign) startChildren(ctx context.Context, redis string) error {
 	for i := range n {
 		o := order{Scenario: c.scenario, Strategy: c.strategy.Key, Addrs: c.addrs, Redis: redis}
 		o.Scenario.Clients = (c.scenario.Clients + n - 1 - i) / n
-		p := &child{cmd: exec.CommandContext(ctx, self, "clients")}
-		detach(p.cmd)
-		p.cmd.Stderr = os.Stderr
-		p.cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
-		if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-			return err
-		}
-		stdout, err := p.cmd.StdoutPipe()
+		started, err := startSelf(ctx, "clients", "GOMAXPROCS=2")
 		if err != nil {
 			return err
 		}
-		if err := p.cmd.Start(); err != nil {
-			return err
-		}
+		p := &child{started, json.NewEncoder(started.stdin), json.NewDecoder(started.stdout)}
 		c.children = append(c.children, p)
-		p.to, p.from = json.NewEncoder(p.stdin), json.NewDecoder(stdout)
 		if err := p.to.Encode(o); err != nil {
 			return err
 		}
@@ -83,15 +66,8 @@ func (p *child) ready() error {
 	return p.from.Decode(&part)
 }
 
-// kill ends the process, if it has not ended, and waits for it.
-func (p *child) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the error only says that the process was killed
-}
-
 // playChildren lets the processes begin, adds their reports to the record, and ends them
-// when the
-// context ends.
+// when the context ends.
 func (c *campaign) playChildren(ctx context.Context) error {
 	failed := make(chan error, 2*len(c.children))
 	var reading sync.WaitGroup

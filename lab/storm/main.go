@@ -17,7 +17,7 @@
 //	redis.go         the backend of fleets
 //	remote.go        a server process as its starter sees it
 //	server.go        a server
-//	process_*.go     how to stop a process, and its limits
+//	process_unix.go  this program as another process, how to stop it, and its limits
 //	internal/model   the model of the server, and the strategies
 //	internal/record  the events of a run, and its figures
 //	internal/report  tables and pictures
@@ -33,7 +33,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
@@ -67,7 +66,6 @@ Exit status:
 `
 
 func main() {
-	runtime.LockOSThread() // see endWithParent
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // experiment runs the experiment so many times. The figures of the first run are the
 // medians.
 func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
-	if err := check(o, progress); err != nil {
+	if err := check(o, raiseFiles, progress); err != nil {
 		return nil, err
 	}
 	var first []*record.Run
@@ -58,7 +59,7 @@ func once(ctx context.Context, o options, progress io.Writer) ([]*record.Run, er
 			}
 		}
 		for _, s := range servers {
-			s.stop()
+			s.kill()
 		}
 		listening.Wait()
 	}()
@@ -126,10 +127,10 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 	for _, stage := range []struct {
 		until time.Duration
 		name  string
-		then  func(*remote) error
+		then  os.Signal // nil: it is over
 	}{
-		{o.scenario.Stop(), "the servers are well", (*remote).freeze},
-		{o.scenario.Resume(), "the servers are frozen", (*remote).resume},
+		{o.scenario.Stop(), "the servers are well", freeze},
+		{o.scenario.Resume(), "the servers are frozen", resume},
 		{o.scenario.End(), "the servers run again", nil},
 	} {
 		if err := pass(ctx, stage.until, stage.name, o, campaigns, failed, progress); err != nil {
@@ -139,7 +140,7 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 			if stage.then == nil {
 				continue
 			}
-			if err := stage.then(s); err != nil {
+			if err := s.cmd.Process.Signal(stage.then); err != nil {
 				return fmt.Errorf("after %v: %w", stage.until, err)
 			}
 		}

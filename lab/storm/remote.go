@@ -6,15 +6,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 )
 
 // A remote is a server process.
 type remote struct {
-	cmd   *exec.Cmd
+	process
 	lines *bufio.Scanner
 	addrs []string
 	files int // how many files the server may open
@@ -22,40 +20,22 @@ type remote struct {
 
 // startServer starts this program as a server, and reads its addresses.
 func startServer(ctx context.Context) (*remote, error) {
-	self, err := os.Executable()
+	p, err := startSelf(ctx, "server")
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "server")
-	detach(cmd)
-	cmd.Stderr = os.Stderr
-	r := &remote{cmd: cmd}
-	if _, err := cmd.StdinPipe(); err != nil { // the server ends when it is closed
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the server: %w", err)
 	}
-	r.lines = bufio.NewScanner(stdout)
+	r := &remote{process: p, lines: bufio.NewScanner(p.stdout)}
 	if !r.lines.Scan() {
-		r.stop()
+		r.kill()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return nil, fmt.Errorf("the server ended at once: %v", r.lines.Err())
 	}
-	words := strings.Fields(r.lines.Text())
-	if len(words) < 2 {
-		r.stop()
-		return nil, fmt.Errorf("the server said %q", r.lines.Text())
-	}
-	r.addrs = words[1:]
-	if r.files, err = strconv.Atoi(words[0]); err != nil {
-		r.stop()
+	files, addrs, _ := strings.Cut(r.lines.Text(), " ")
+	r.addrs = strings.Fields(addrs)
+	if r.files, err = strconv.Atoi(files); err != nil {
+		r.kill()
 		return nil, fmt.Errorf("the server said %q", r.lines.Text())
 	}
 	return r, nil
@@ -69,14 +49,4 @@ func (r *remote) listen(hear func(most, arrivals int)) {
 			hear(most, arrivals)
 		}
 	}
-}
-
-func (r *remote) freeze() error { return freeze(r.cmd.Process) }
-
-func (r *remote) resume() error { return resume(r.cmd.Process) }
-
-// stop ends the server, whether or not it is frozen, and waits for it.
-func (r *remote) stop() {
-	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait() // the error only says that the process was killed
 }

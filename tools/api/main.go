@@ -14,15 +14,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/importer"
-	"go/token"
 	"go/types"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
 func main() {
@@ -75,18 +74,16 @@ func run(dir, out string, check bool, names []string) (same bool, err error) {
 // there are none.
 func compare(w io.Writer, name string, before, now []string) bool {
 	same := true
-	for _, line := range before {
-		if !slices.Contains(now, line) {
-			same = false
-			fmt.Fprintf(w, "%s: - %s\n", name, line)
+	only := func(sign string, list, other []string) {
+		for _, line := range list {
+			if !slices.Contains(other, line) {
+				same = false
+				fmt.Fprintf(w, "%s: %s %s\n", name, sign, line)
+			}
 		}
 	}
-	for _, line := range now {
-		if !slices.Contains(before, line) {
-			same = false
-			fmt.Fprintf(w, "%s: + %s\n", name, line)
-		}
-	}
+	only("-", before, now)
+	only("+", now, before)
 	return same
 }
 
@@ -107,40 +104,27 @@ func byModule(dir string, names []string) map[string][]string {
 }
 
 // load compiles the packages of a module and reads their export data.
-func load(packages map[string]*types.Package, dir, module string, names []string) error {
-	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.DepOnly}}"}
+func load(into map[string]*types.Package, dir, module string, names []string) error {
+	var patterns []string
 	for _, name := range names {
 		below, err := filepath.Rel(module, name)
 		if err != nil {
 			return err
 		}
-		args = append(args, "./"+filepath.ToSlash(below))
+		patterns = append(patterns, "./"+filepath.ToSlash(below))
 	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Stderr = filepath.Join(dir, module), os.Stderr
-	text, err := cmd.Output()
+	found, err := packages.Load(&packages.Config{Dir: filepath.Join(dir, module), Mode: packages.LoadTypes}, patterns...)
 	if err != nil {
-		return fmt.Errorf("go list: %w", err)
+		return err
 	}
-	exports := map[string]string{}
-	var paths []string
-	for line := range strings.Lines(string(text)) {
-		f := strings.Split(strings.TrimSpace(line), "\t")
-		exports[f[0]] = f[1]
-		if f[2] == "false" {
-			paths = append(paths, f[0])
+	for _, p := range found {
+		if len(p.Errors) > 0 {
+			return p.Errors[0]
 		}
-	}
-	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
-	})
-	for _, name := range names {
-		at := slices.IndexFunc(paths, func(path string) bool { return strings.HasSuffix(path, "/"+name) })
-		if at < 0 {
-			return fmt.Errorf("no package %s", name)
-		}
-		if packages[name], err = imports.Import(paths[at]); err != nil {
-			return err
+		for _, name := range names {
+			if strings.HasSuffix(p.PkgPath, "/"+name) {
+				into[name] = p.Types
+			}
 		}
 	}
 	return nil

@@ -4,11 +4,9 @@ package schema
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -94,7 +92,7 @@ func TestChangedFiles(t *testing.T) {
 		texts = append(texts, parts(t, read(t, file))...)
 	}
 	for _, text := range texts {
-		for i := range places(t, text) {
+		for i := range places(decode(t, text)) {
 			for _, other := range append([]string{"remove", "rename"}, others...) {
 				mutant := change(t, text, i, other)
 				bySchema, byLoader := verdicts(t, s, mutant)
@@ -140,67 +138,54 @@ func parts(t *testing.T, text string) (texts []string) {
 	return append(texts, `{"$schema": "x", "rule": {"max_attempts": 2}, "hosts": {"h": {"max_attempts": 3}}}`)
 }
 
-// places lists a value for each place of a file.
-func places(t *testing.T, text string) (all []any) {
-	walk(decode(t, text), func(_ any, _ any, value any) { all = append(all, value) })
-	return all
-}
-
 func decode(t *testing.T, text string) any {
 	var v any
 	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
 	return v
 }
 
-// walk calls f for each value below v, in a fixed order.
-func walk(v any, f func(in, key, value any)) {
+// A place is where a value stands: in an object or an array, at a key or an index.
+type place struct {
+	in, value any
+	key       string
+	index     int
+}
+
+// places lists the places below v, in a fixed order.
+func places(v any) (all []place) {
 	switch v := v.(type) {
 	case map[string]any:
-		var keys []string
-		for key := range v {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		for _, key := range keys {
-			f(v, key, v[key])
-			walk(v[key], f)
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			all = append(append(all, place{in: v, value: v[key], key: key}), places(v[key])...)
 		}
 	case []any:
 		for i := range v {
-			f(v, i, v[i])
-			walk(v[i], f)
+			all = append(append(all, place{in: v, value: v[i], index: i}), places(v[i])...)
 		}
 	}
+	return all
 }
 
 // change returns the text with another value at the place i.
 func change(t *testing.T, text string, i int, other string) string {
 	root := decode(t, text)
-	n := 0
-	var do func()
-	walk(root, func(in, key, value any) {
-		if n == i {
-			do = func() {
-				switch in := in.(type) {
-				case map[string]any:
-					if other == "remove" || other == "rename" {
-						delete(in, key.(string))
-					}
-					if other == "rename" {
-						in["other_"+fmt.Sprint(key)] = value
-					} else if other != "remove" {
-						in[key.(string)] = decode(t, other)
-					}
-				case []any:
-					if other != "remove" && other != "rename" {
-						in[key.(int)] = decode(t, other)
-					}
-				}
-			}
+	p := places(root)[i]
+	switch in := p.in.(type) {
+	case map[string]any:
+		switch other {
+		case "remove":
+			delete(in, p.key)
+		case "rename":
+			delete(in, p.key)
+			in["other_"+p.key] = p.value
+		default:
+			in[p.key] = decode(t, other)
 		}
-		n++
-	})
-	do()
+	case []any:
+		if other != "remove" && other != "rename" {
+			in[p.index] = decode(t, other)
+		}
+	}
 	out, err := json.Marshal(root)
 	require.NoError(t, err)
 	return string(out)
@@ -212,14 +197,14 @@ func TestValidFilesHaveEveryKey(t *testing.T) {
 	have := map[string]bool{}
 	files, _ := filepath.Glob("testdata/valid/*.json")
 	for _, file := range files {
-		walk(decode(t, read(t, file)), func(in, key, _ any) { have[fmt.Sprint(key)] = true })
+		for _, p := range places(decode(t, read(t, file))) {
+			have[p.key] = true
+		}
 	}
-	walk(decode(t, read(t, "../../docs/rules.schema.json")), func(in, key, value any) {
-		if key != "properties" || reflect.TypeOf(value).Kind() != reflect.Map {
-			return
+	for _, p := range places(decode(t, read(t, "../../docs/rules.schema.json"))) {
+		properties, ok := p.value.(map[string]any)
+		for name := range properties {
+			assert.False(t, ok && p.key == "properties" && !have[name], "no valid file has the key %s", name)
 		}
-		for name := range value.(map[string]any) {
-			assert.True(t, have[name], "no valid file has the key %s", name)
-		}
-	})
+	}
 }

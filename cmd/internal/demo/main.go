@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"strings"
 	"sync"
@@ -68,30 +69,27 @@ func run(ctx context.Context, stdout, stderr io.Writer) int {
 	for i := range faults {
 		rows[i] = &row{fault: &faults[i]}
 	}
-	screen := newScreen(stdout, rows)
-	screen.printf("Seven requests meet a fault each: once from a plain http.Client, and once from\n"+
+	_, _ = fmt.Fprintf(stdout, "Seven requests meet a fault each: once from a plain http.Client, and once from\n"+
 		"one with aplomb. The table shows what each client got, how many requests the\n"+
 		"server saw, and how long aplomb took. aplomb makes %s.\n\n", ruleInWords())
-
+	progress := log.New(stdout, "", 0) // safe for concurrent use
 	var all sync.WaitGroup
 	for _, r := range rows {
+		all.Go(func() { r.plain = r.fault.meet(limited, plain, func(transport.AttemptEnd) {}) })
 		all.Go(func() {
-			got := r.fault.meet(limited, plain, func(transport.AttemptEnd) {})
-			screen.update(func() { r.plain = &got })
-		})
-		all.Go(func() {
-			got := r.fault.meet(limited, aplomb, func(e transport.AttemptEnd) { screen.ended(r, e) })
-			screen.update(func() { r.aplomb = &got })
+			r.aplomb = r.fault.meet(limited, aplomb, func(e transport.AttemptEnd) {
+				if e.Reason == transport.ReasonRetry {
+					progress.Printf("%s: %s", r.fault.name, waiting(e))
+				}
+			})
 		})
 	}
-	stopDrawing := screen.start()
 	all.Wait()
-	stopDrawing()
-
 	if ctx.Err() != nil {
 		_, _ = fmt.Fprintln(stderr, "interrupted")
 		return 130
 	}
+	_, _ = fmt.Fprintf(stdout, "\n%s\n\n", strings.Join(table(rows), "\n"))
 	wrong := 0
 	for _, r := range rows {
 		for _, problem := range r.problems() {
@@ -102,7 +100,7 @@ func run(ctx context.Context, stdout, stderr io.Writer) int {
 	if wrong > 0 {
 		return 1
 	}
-	screen.printf("%s\nThe first request, as transport.Explain tells it:\n\n%s\n", ending, rows[0].aplomb.story)
+	_, _ = fmt.Fprintf(stdout, "%s\nThe first request, as transport.Explain tells it:\n\n%s\n", ending, rows[0].aplomb.story)
 	return 0
 }
 

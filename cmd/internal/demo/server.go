@@ -30,8 +30,7 @@ type arrival struct {
 type server struct {
 	url   string
 	http  http.Server
-	done  sync.WaitGroup // until nothing serves or listens any more
-	late  *time.Timer    // listens; nil: it listens already
+	late  *time.Timer // listens; nil: it listens already
 	steps []step
 
 	mu       sync.Mutex
@@ -49,37 +48,27 @@ func newServer(late time.Duration, steps []step) (*server, error) {
 	addr := l.Addr().String()
 	s := &server{url: "http://" + addr, steps: steps}
 	s.http.Handler = s
-	s.done.Add(1)
 	if late == 0 {
-		go s.serve(l)
+		go func() { _ = s.http.Serve(l) }()
 		return s, nil
 	}
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
 	s.late = time.AfterFunc(late, func() {
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			s.done.Done()
-			return
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = s.http.Serve(l)
 		}
-		s.serve(l)
 	})
 	return s, nil
 }
 
-func (s *server) serve(l net.Listener) {
-	defer s.done.Done()
-	_ = s.http.Serve(l)
-}
-
 // close ends the server. A connection that still has a request is closed, too.
 func (s *server) close() {
-	if s.late != nil && s.late.Stop() {
-		s.done.Done()
+	if s.late != nil {
+		s.late.Stop()
 	}
 	_ = s.http.Close()
-	s.done.Wait()
 }
 
 // log returns the requests that arrived.

@@ -31,15 +31,3 @@ func allCurves() []curve {
 		{"Constant", "always 2 s", backoff.Constant(2 * time.Second)},
 	}
 }
-
-// articleCurves returns the two curves of the article whose experiment lab/storm repeats, as its
-// pseudo-code computes them. It adds the jitter after the cap, so a wait can be 1.3 times
-// as long as the cap.
-func articleCurves() []curve {
-	return []curve{
-		{"100 ms · 2.7ⁿ, at most 10 min before jitter", "jitter 0.1 after the cap, so at most 13 min", backoff.Normal{
-			MinDelay: 100 * time.Millisecond, Factor: 2.7, Jitter: 0.1, MaxDelay: 10 * time.Minute}},
-		{"1 s · 1.5ⁿ, at most 5 min before jitter", "jitter 0.1 after the cap, so at most 6.5 min", backoff.Normal{
-			MinDelay: time.Second, Factor: 1.5, Jitter: 0.1, MaxDelay: 5 * time.Minute}},
-	}
-}

@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/aplomb-go/aplomb/internal/bounds"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // tables prints the means of all back-offs, and with all a table for each of them.
@@ -22,15 +21,9 @@ func tables(w io.Writer, n int, all bool) error {
 		return out.Flush()
 	}
 	for _, c := range allCurves() {
-		heading(out, c)
+		_, _ = fmt.Fprintf(out, "\n%s\n%s\n", c.name, c.about)
 		Print(out, Table(c.backoff, n))
 	}
-	_, _ = fmt.Fprintln(out, "\nThe two curves of the article on the storm")
-	for _, c := range articleCurves() {
-		heading(out, c)
-		Print(out, Table(c.backoff, n))
-	}
-	comparison(out)
 	return out.Flush() // which keeps the first error
 }
 
@@ -72,34 +65,4 @@ func picked(n int) (list []int) {
 		}
 	}
 	return append(list, n)
-}
-
-func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.name, c.about) }
-
-// comparison prints the original's published table beside ours.
-func comparison(w io.Writer) {
-	_, _ = fmt.Fprint(w, "\nRandomized beside the table printed for github.com/cenkalti/backoff, in seconds\n"+
-		"Each row there is computed from the one before it, cut to three decimals.\n")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "retry\tmean\tprinted\tlowest\tprinted\thighest\tprinted\t")
-	for i, b := range bounds.Of(backoff.Randomized{}, len(printed)) {
-		p := printed[i]
-		_, _ = fmt.Fprintf(t, "%d\t%.3f\t%.3f\t%.3f\t%.4g\t%.3f\t%.3f\t\n", i+1,
-			b.Mean.Seconds(), p[0], b.Lowest.Seconds(), p[1], b.Highest.Seconds(), p[2])
-	}
-	_ = t.Flush()
-}
-
-// printed is the table of github.com/cenkalti/backoff's defaults as that library's
-// documentation prints it, in seconds: interval, lowest, highest.
-var printed = [][3]float64{
-	{0.5, 0.25, 0.75},
-	{0.75, 0.375, 1.125},
-	{1.125, 0.562, 1.687},
-	{1.687, 0.8435, 2.53},
-	{2.53, 1.265, 3.795},
-	{3.795, 1.897, 5.692},
-	{5.692, 2.846, 8.538},
-	{8.538, 4.269, 12.807},
-	{12.807, 6.403, 19.210},
 }

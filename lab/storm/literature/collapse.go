@@ -1,7 +1,6 @@
 package literature
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"sync"
@@ -18,9 +17,9 @@ func collapse() *Model {
 		About: "40 requests per second begin, and 80 from 20 to 25 s. The server takes 1 s, and 10 ms more for each request in progress, " +
 			"also for requests whose clients have left. A message takes 100 ms in the mean. A client waits 3 s. The requests are spread over so many processes, which makes no difference to the authors' clients.",
 		Arms: []Arm{
-			{Name: "one try", New: tries(1, 0)},
-			{Name: "three tries", New: tries(3, 0)},
-			{Name: "three tries, exponential wait with full jitter", New: tries(3, 20)},
+			{Name: "one try", New: spaced(1, 0)},
+			{Name: "three tries", New: spaced(3, 0)},
+			{Name: "three tries, exponential wait with full jitter", New: spaced(3, 20)},
 		},
 		Rule: policy.Rule{AttemptTimeout: collapseTimeout},
 		Play: playCollapse,
@@ -88,25 +87,15 @@ func playCollapse(r *Run) {
 	}, func() { r.Request(clients[int(r.Float64()*float64(len(clients)))]) })
 }
 
-// tries sends a request n times at most. Before the next it waits up to first seconds, then twice
+// spaced sends a request n times at most. Before the next it waits up to first seconds, then twice
 // that, and so on, at random.
-func tries(n int, first float64) func(*Run, http.RoundTripper) http.RoundTripper {
-	return func(r *Run, server http.RoundTripper) http.RoundTripper {
-		return RoundTripper(func(req *http.Request) (resp *http.Response, err error) {
-			most := first
-			for i := range n {
-				if i > 0 {
-					time.Sleep(Seconds(r.Float64() * most))
-					most *= 2
-				}
-				ctx, cancel := context.WithTimeout(req.Context(), collapseTimeout)
-				resp, err = server.RoundTrip(req.WithContext(ctx))
-				cancel()
-				if err == nil {
-					return resp, nil
-				}
+func spaced(n int, first float64) func(*Run, http.RoundTripper) http.RoundTripper {
+	return tries(collapseTimeout, func(r *Run) judge {
+		return func(i int, _ *http.Response, err error) (time.Duration, bool) {
+			if err == nil || i == n {
+				return 0, false
 			}
-			return nil, err
-		})
-	}
+			return Seconds(r.Float64() * first * math.Pow(2, float64(i-1))), true
+		}
+	})
 }

@@ -1,10 +1,9 @@
 package literature
 
 import (
-	"container/heap"
-	"context"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -81,14 +80,13 @@ func downtime() *Model {
 func playDowntime(r *Run) {
 	d := downtimes[int(r.Setting.Value)]
 	var mu sync.Mutex
-	cpus := make(idle, d.cpus)
-	take := func() time.Duration { // when a CPU is ready with a request that comes now
+	cpus := make([]time.Duration, d.cpus) // when each is idle
+	take := func() time.Duration {        // when a CPU is ready with a request that comes now
 		mu.Lock()
 		defer mu.Unlock()
-		done := max(r.Now(), cpus[0]) + Seconds(0.010*math.Exp(0.25*r.NormFloat64()))
-		cpus[0] = done
-		heap.Fix(&cpus, 0)
-		return done
+		first := slices.Index(cpus, slices.Min(cpus))
+		cpus[first] = max(r.Now(), cpus[first]) + Seconds(0.010*math.Exp(0.25*r.NormFloat64()))
+		return cpus[first]
 	}
 	server := r.Server(func(req *http.Request) (*http.Response, error) {
 		if err := virtual.Pause(req.Context(), Seconds(0.005*r.ExpFloat64())); err != nil {
@@ -116,15 +114,6 @@ func playDowntime(r *Run) {
 	})
 }
 
-// idle has the time at which each CPU is idle, the first at the root.
-type idle []time.Duration
-
-func (h idle) Len() int           { return len(h) }
-func (h idle) Less(i, j int) bool { return h[i] < h[j] }
-func (h idle) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h idle) Push(any)           {}
-func (h idle) Pop() any           { return nil }
-
 // A limit stops retries. It is told of every attempt.
 type limit interface {
 	note(now time.Duration, ok, retry bool)
@@ -133,34 +122,22 @@ type limit interface {
 
 // limited retries so many times, after a random part of the most seconds before a retry.
 func limited(retries int, most func(n int) float64, new func() limit) func(*Run, http.RoundTripper) http.RoundTripper {
-	return func(r *Run, server http.RoundTripper) http.RoundTripper {
+	return tries(downtimeTimeout, func(r *Run) judge {
 		var l limit = &tokens{left: math.Inf(1)}
 		if new != nil {
 			l = new()
 		}
 		var mu sync.Mutex
-		return RoundTripper(func(req *http.Request) (*http.Response, error) {
-			for n := 1; ; n++ {
-				resp, err := within(downtimeTimeout, server, req)
-				ok := err == nil && resp.StatusCode < 400
-				mu.Lock()
-				l.note(r.Now(), ok, n > 1)
-				again := !ok && n <= retries && l.allow(r.Now())
-				mu.Unlock()
-				if !again {
-					return resp, err
-				}
-				time.Sleep(Seconds(r.Float64() * min(most(n), 1)))
+		return func(n int, resp *http.Response, err error) (time.Duration, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			l.note(r.Now(), good(resp, err), n > 1)
+			if good(resp, err) || n > retries || !l.allow(r.Now()) {
+				return 0, false
 			}
-		})
-	}
-}
-
-// within sends an attempt with a timeout.
-func within(timeout time.Duration, server http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), timeout)
-	defer cancel()
-	return server.RoundTrip(req.WithContext(ctx))
+			return Seconds(r.Float64() * min(most(n), 1)), true
+		}
+	})
 }
 
 // tokens are a budget. A success of a first attempt earns a tenth of a retry, up to 30.
@@ -220,7 +197,7 @@ func broken(most float64, client func(*Run, http.RoundTripper) http.RoundTripper
 			resp, err := server.RoundTrip(req)
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.seen.note(r.Now(), err == nil && resp.StatusCode < 400, false)
+			b.seen.note(r.Now(), good(resp, err), false)
 			return resp, err
 		}))
 		return RoundTripper(func(req *http.Request) (*http.Response, error) {

@@ -74,40 +74,30 @@ type retries struct {
 
 // atOnce retries at once.
 func atOnce(first func() retries) func(*Run, http.RoundTripper) http.RoundTripper {
-	return func(_ *Run, server http.RoundTripper) http.RoundTripper {
+	return tries(never, func(*Run) judge {
 		know := first()
-		c := &know
-		return RoundTripper(func(req *http.Request) (*http.Response, error) {
-			c.call()
-			for n := 1; ; n++ {
-				resp, err := server.RoundTrip(req)
-				if err != nil || resp.StatusCode < 400 || !c.retry(n) {
-					return resp, err
-				}
-			}
-		})
+		return know.judge
+	})
+}
+
+// judge retries failures with a response. Only the bucket bounds the retries of a call with a bucket.
+func (c *retries) judge(n int, resp *http.Response, err error) (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n == 1 {
+		c.calls++
+		c.tokens = min(c.tokens+0.1, 5)
 	}
-}
-
-func (c *retries) call() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls++
-	c.tokens = min(c.tokens+0.1, 5)
-}
-
-// retry reports whether the nth failure of a call is retried. Only the bucket bounds the
-// retries of a call with a bucket.
-func (c *retries) retry(n int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err != nil || good(resp, err) {
+		return 0, false
+	}
 	c.failures++
 	switch {
 	case c.bucket && c.tokens > 1:
 		c.tokens--
-		return true
+		return 0, true
 	case c.bucket, c.breaker && c.failures/c.calls > 0.1:
-		return false
+		return 0, false
 	}
-	return n <= 3
+	return 0, n <= 3
 }

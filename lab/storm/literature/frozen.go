@@ -40,7 +40,7 @@ func frozen() *Model {
 			{Name: "exponential from 0.1 s", New: endless(model.DefaultArticle(), false)},
 			{Name: "exponential from 27 s", New: endless(model.DefaultArticle(), true)},
 			{Name: "Google's formula", New: endless(backoff.Google{}, false)},
-			{Name: "no retries", New: tried},
+			{Name: "no retries", New: resends(sc.Timeout, 0)},
 		},
 		Rule: policy.Rule{AttemptTimeout: sc.Timeout},
 		Play: playFrozen, Closed: true,
@@ -130,7 +130,7 @@ func endless(b backoff.Backoff, fromThink bool) func(*Run, http.RoundTripper) ht
 				wait = r.Now() - ended
 			}
 			for n := 0; ; n++ {
-				resp, err := tried(r, server).RoundTrip(req)
+				resp, err := within(model.DefaultScenario().Timeout, server, req)
 				if err == nil {
 					return resp, nil
 				}
@@ -141,13 +141,4 @@ func endless(b backoff.Backoff, fromThink bool) func(*Run, http.RoundTripper) ht
 			}
 		})
 	}
-}
-
-// tried waits 2 s for the response.
-func tried(_ *Run, server http.RoundTripper) http.RoundTripper {
-	return RoundTripper(func(req *http.Request) (*http.Response, error) {
-		ctx, cancel := context.WithTimeout(req.Context(), model.DefaultScenario().Timeout)
-		defer cancel()
-		return server.RoundTrip(req.WithContext(ctx))
-	})
 }

@@ -27,7 +27,6 @@
 // The files:
 //
 //	literature.go  models, and how they are played
-//	clients.go     the clients of aplomb, and what the clients of the authors share
 //	record.go      what is counted, and the figures
 //	table.go       the tables of ../README.md
 //	the others     a model each
@@ -122,9 +121,9 @@ func (m *Model) publish(f Figure, values map[string][]float64) {
 // An empty Setting or Arm means all.
 type Reason struct{ Setting, Arm, Text string }
 
-// A Run is one run of a setting with a kind of client.
+// A Run is one run of a setting with a kind of client. Its random numbers are for many goroutines.
 type Run struct {
-	*Dice
+	*rand.Rand
 	Setting Setting
 
 	arm    Arm
@@ -138,7 +137,7 @@ type Run struct {
 
 // play plays one run and adds its events to the record. It is called in a bubble.
 func (m *Model) play(s Setting, a Arm, seed uint64, part float64, c *Record) {
-	r := &Run{Dice: &Dice{r: rand.New(rand.NewPCG(seed, 0))}, Setting: s, arm: a, part: part, record: c, began: time.Now()}
+	r := &Run{Rand: rand.New(&dice{source: rand.NewPCG(seed, 0)}), Setting: s, arm: a, part: part, record: c, began: time.Now()}
 	var cancel context.CancelFunc
 	r.ctx, cancel = context.WithTimeout(context.Background(), s.Length+time.Minute)
 	defer cancel()
@@ -234,39 +233,23 @@ func (r *Run) Send(client http.RoundTripper, req *http.Request) bool {
 	began := r.Now()
 	r.record.add(began, func(s *sample) { s.begun++ })
 	resp, err := client.RoundTrip(req)
-	ok := err == nil && resp.StatusCode < 400
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	r.record.ended(began, r.Now(), ok)
-	return ok
+	r.record.ended(began, r.Now(), good(resp, err))
+	return good(resp, err)
 }
 
-// Dice are random numbers for many goroutines.
-type Dice struct {
-	mu sync.Mutex
-	r  *rand.Rand
+// dice are a source of random numbers for many goroutines.
+type dice struct {
+	mu     sync.Mutex
+	source rand.Source
 }
 
-// Float64 is uniform in [0, 1).
-func (d *Dice) Float64() float64 {
+func (d *dice) Uint64() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.r.Float64()
-}
-
-// ExpFloat64 is exponential with a mean of 1.
-func (d *Dice) ExpFloat64() float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.r.ExpFloat64()
-}
-
-// NormFloat64 is normal with a mean of 0 and a deviation of 1.
-func (d *Dice) NormFloat64() float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.r.NormFloat64()
+	return d.source.Uint64()
 }
 
 // Seconds is a time of so many seconds.
@@ -306,6 +289,41 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls f.
 func (f RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A judge says after the nth attempt of a request whether there is another, and after which wait.
+type judge func(n int, resp *http.Response, err error) (wait time.Duration, again bool)
+
+// tries is a client whose attempts end after the timeout. begin makes what it knows.
+func tries(timeout time.Duration, begin func(r *Run) judge) func(*Run, http.RoundTripper) http.RoundTripper {
+	return func(r *Run, server http.RoundTripper) http.RoundTripper {
+		judge := begin(r)
+		return RoundTripper(func(req *http.Request) (*http.Response, error) {
+			for n := 1; ; n++ {
+				resp, err := within(timeout, server, req)
+				wait, again := judge(n, resp, err)
+				if !again {
+					return resp, err
+				}
+				if err := virtual.Pause(req.Context(), wait); err != nil {
+					return nil, err
+				}
+			}
+		})
+	}
+}
+
+// within sends an attempt with a timeout.
+func within(timeout time.Duration, server http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), timeout)
+	defer cancel()
+	return server.RoundTrip(req.WithContext(ctx))
+}
+
+// never is a timeout for an attempt without one.
+const never = time.Hour
+
+// good reports whether an attempt was answered with a status below 400.
+func good(resp *http.Response, err error) bool { return err == nil && resp.StatusCode < 400 }
 
 // Plain is a client without retries.
 func Plain(_ *Run, server http.RoundTripper) http.RoundTripper { return server }

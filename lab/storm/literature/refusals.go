@@ -94,24 +94,21 @@ func playRefusals(r *Run) {
 func patient(base, most time.Duration, brakes bool) func(*Run, http.RoundTripper) http.RoundTripper {
 	return func(r *Run, server http.RoundTripper) http.RoundTripper {
 		b := new(brake)
-		return RoundTripper(func(req *http.Request) (*http.Response, error) {
-			wait := base
-			for n := 1; ; n++ {
-				for d := b.frozen(r.Now()); d > 0; d = b.frozen(r.Now()) {
-					time.Sleep(d)
-				}
-				resp, err := server.RoundTrip(req)
+		braked := RoundTripper(func(req *http.Request) (*http.Response, error) {
+			for d := b.frozen(r.Now()); d > 0; d = b.frozen(r.Now()) {
+				time.Sleep(d)
+			}
+			return server.RoundTrip(req)
+		})
+		return tries(never, func(*Run) judge {
+			return func(n int, resp *http.Response, err error) (time.Duration, bool) {
 				refused := err == nil && resp.StatusCode == http.StatusServiceUnavailable
 				if brakes {
 					b.note(r.Now(), refused)
 				}
-				if !refused || n == 10 {
-					return resp, err
-				}
-				time.Sleep(wait)
-				wait = min(2*wait, most)
+				return min(base<<(n-1), most), refused && n < 10
 			}
-		})
+		})(r, braked)
 	}
 }
 

@@ -41,8 +41,8 @@ func starved() *Model {
 			"queue, also those whose clients have left after the timeout of 3 s. We chose the 600 and the 1600, with which the authors' client is back in the same " +
 			"variants as in the article. Our inserts are PUTs, because the authors send them again.",
 		Arms: []Arm{
-			{Name: "no retries", New: resends(0)},
-			{Name: "four retries", New: resends(4)},
+			{Name: "no retries", New: resends(starvedTimeout, 0)},
+			{Name: "four retries", New: resends(starvedTimeout, 4)},
 		},
 		Rule: policy.Rule{AttemptTimeout: starvedTimeout},
 		Play: playStarved,
@@ -95,15 +95,8 @@ func (c clock) at(work time.Duration) time.Duration {
 }
 
 // resends retries at once after the timeout.
-func resends(n int) func(*Run, http.RoundTripper) http.RoundTripper {
-	return func(_ *Run, server http.RoundTripper) http.RoundTripper {
-		return RoundTripper(func(req *http.Request) (resp *http.Response, err error) {
-			for range n + 1 {
-				if resp, err = within(starvedTimeout, server, req); err == nil {
-					return resp, nil
-				}
-			}
-			return nil, err
-		})
-	}
+func resends(timeout time.Duration, n int) func(*Run, http.RoundTripper) http.RoundTripper {
+	return tries(timeout, func(*Run) judge {
+		return func(i int, _ *http.Response, err error) (time.Duration, bool) { return 0, err != nil && i <= n }
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/lab/internal/virtual"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -82,18 +81,14 @@ func doubled(_ *Run, n int) float64 { return min(2, 0.005*math.Pow(2, float64(n)
 
 // again retries for ever. The wait in seconds is that after the nth failure.
 func again(wait func(r *Run, n int) float64) func(*Run, http.RoundTripper) http.RoundTripper {
-	return func(r *Run, server http.RoundTripper) http.RoundTripper {
-		return RoundTripper(func(req *http.Request) (*http.Response, error) {
-			for n := 1; ; n++ {
-				if resp, err := server.RoundTrip(req); err != nil || resp.StatusCode < 400 {
-					return resp, err
-				}
-				if err := virtual.Pause(req.Context(), Seconds(wait(r, n))); err != nil {
-					return nil, err
-				}
+	return tries(never, func(r *Run) judge {
+		return func(n int, resp *http.Response, err error) (time.Duration, bool) {
+			if err != nil || good(resp, err) {
+				return 0, false
 			}
-		})
-	}
+			return Seconds(wait(r, n)), true
+		}
+	})
 }
 
 // decorrelated waits between 5 ms and three times the last wait.

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"fmt"
+	"encoding/xml"
 	"os"
 	"strings"
 	"testing"
@@ -57,10 +57,12 @@ func TestWrite(t *testing.T) {
 	files, err := Write(t.TempDir(), "A set-up.", storm())
 	require.NoError(t, err)
 	require.Len(t, files, 2)
-	for i, other := range []uint32{roles[ours].dark, roles[ours].light} {
-		svg, err := os.ReadFile(files[i])
+	for i, file := range files {
+		svg, err := os.ReadFile(file)
 		require.NoError(t, err)
-		assert.NotContains(t, string(svg), fmt.Sprintf("#%06X", other), "%s has a colour of the other", files[i])
+		assert.NoError(t, xml.Unmarshal(svg, new(struct{})))
+		assert.Contains(t, string(svg), themes[i].ours)
+		assert.NotContains(t, string(svg), themes[1-i].ours, "%s has a colour of the other", file)
 	}
 }
 
