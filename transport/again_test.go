@@ -3,6 +3,8 @@
 package transport_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -172,6 +174,55 @@ func TestSignedRange(t *testing.T) {
 				assert.Equal(t, row.want, ranges)
 			})
 		})
+	}
+}
+
+// TestGarbageBehindGzip: bytes behind the end of a gzip stream make net/http's decompressor fail, and a second
+// response would have them, too. A stream that is cut is fetched again, unless that is in a header of 10
+// bytes between two.
+func TestGarbageBehindGzip(t *testing.T) {
+	const size = 10_000
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, text(size))
+	require.NoError(t, z.Close())
+	whole := b.String()
+	for name, row := range map[string]struct {
+		body string
+		cut  int64 // 0: the body comes whole
+		sent int
+	}{
+		"no garbage":           {body: whole, sent: 1},
+		"one byte":             {body: whole + "x", sent: 1},
+		"nine bytes":           {body: whole + strings.Repeat("\x00", 9), sent: 1},
+		"ten bytes":            {body: whole + strings.Repeat("\x00", 10), sent: 1},
+		"the beginning of one": {body: whole + whole[:20], sent: 1},
+		"two streams":          {body: whole + whole, sent: 1},
+		"cut":                  {body: whole, cut: int64(len(whole) / 2), sent: 2},
+		"cut in the second":    {body: whole + whole, cut: int64(len(whole) + 5), sent: 1},
+		"cut behind a header":  {body: whole + whole, cut: int64(len(whole) + 100), sent: 2},
+		"cut in the garbage":   {body: whole + strings.Repeat("x", 9), cut: int64(len(whole) + 5), sent: 1},
+	} {
+		for setting, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "limit": {Concurrency: policy.Concurrency{Max: 2}}, "stall": {StallTimeout: time.Minute}} {
+			for _, chunked := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/chunked=%v", name, setting, chunked), func(t *testing.T) {
+					inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+						step := ts.OK(row.body).Header("Content-Type", "application/json").Header("Content-Encoding", "gzip")
+						if chunked {
+							step = step.Chunked()
+						}
+						first := step
+						if row.cut > 0 {
+							first = step.CutAt(row.cut, ts.Close)
+						}
+						s := set(t, cfg, rule, first, step)
+						got := s.do(s.request(http.MethodGet, nil))
+						assert.True(t, strings.HasPrefix(got.body, text(size)))
+						assert.Equal(t, row.sent, s.Arrivals(), "%v", got.err)
+					})
+				})
+			}
+		}
 	}
 }
 

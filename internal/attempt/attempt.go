@@ -268,9 +268,17 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 // fails or takes too long before that.
 func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a, caller := &o.Ctx, o.Ctx.Context
-	ctx, cancel := context.WithTimeoutCause(caller, a.event, tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout))
-	defer cancel()
-	_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	await := func(in context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeoutCause(in, a.event, tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout))
+		defer cancel()
+		_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+		return ok, err
+	}
+	ok, err := await(a)
+	if err == context.Canceled && caller.Err() == nil {
+		// The body has ended, which ended the attempt's context. Its Read is about to return.
+		ok, err = await(caller)
+	}
 	if ok || err == nil {
 		return resp, nil
 	}

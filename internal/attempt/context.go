@@ -400,6 +400,9 @@ func (b *attemptBody) endRead(decompressed bool, close func()) {
 // PeekWait returns the timeout of the attempt.
 func (b *attemptBody) PeekWait() time.Duration { return b.ctx.After }
 
+// Inner returns the body of the base transport.
+func (b *attemptBody) Inner() io.ReadCloser { return b.ReadCloser }
+
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 

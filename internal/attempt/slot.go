@@ -158,6 +158,9 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 // PeekWait is that of the body in it.
 func (b *slotBody) PeekWait() time.Duration { return peek.Wait(b.ReadCloser) }
 
+// Inner returns the body in it.
+func (b *slotBody) Inner() io.ReadCloser { return b.ReadCloser }
+
 // ResumeTried reports whether a Transport below has asked for the rest of the body.
 func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 

@@ -151,7 +151,7 @@ func (b *Body) endPart(err error) {
 	case whole && len(b.resp.Trailer) == 0: // no byte is missing, but perhaps the caller's context has ended
 		b.release()
 		b.err = b.Fetcher.Ended(b.pos, err, nil)
-	case whole, Tried(b.part), !b.Fetcher.MayFetch(b.pos, err):
+	case whole, Tried(b.part), err == io.ErrUnexpectedEOF && b.resp.Uncompressed && b.hasGarbage(), !b.Fetcher.MayFetch(b.pos, err):
 		b.endWith(err) // no range brings a trailer; and a Transport below did all that can be done
 	default:
 		b.makeRecovery().due = err

@@ -4,8 +4,13 @@
 package resume
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
+	"reflect"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // check checks whether resp continues the body, and takes over what the response says of the ends of
@@ -101,6 +106,27 @@ func (b *Body) complete(resp *http.Response) bool {
 	total, ok := f.unsatisfiedTotal()
 	return ok && total == b.pos && b.end == unknown && len(b.resp.Trailer) == 0 &&
 		(len(f.sameKind(b.validator)) == 0 || f.has(b.validator))
+}
+
+// hasGarbage reports whether net/http's decompressor failed behind the end of a gzip stream. A second
+// response would have the same bytes there. A cut in the header of a further stream looks the same, which
+// is 10 bytes long. Only a field of gzip.Reader tells this from any other cut. Without it the answer is no.
+func (b *Body) hasGarbage() bool {
+	b.mu.Lock() // a Close under way would use the field
+	defer b.mu.Unlock()
+	part := b.part
+	for inner, ok := part.(interface{ Inner() io.ReadCloser }); ok; inner, ok = part.(interface{ Inner() io.ReadCloser }) {
+		part = inner.Inner()
+	}
+	if b.closed || b.recovery != nil && b.recovery.late || b.pos == b.begin || !replay.IsOfNetHTTP(part) {
+		return false
+	}
+	stream := reflect.ValueOf(part).Elem().FieldByName("zr")
+	if !stream.IsValid() || stream.Type() != reflect.TypeFor[*gzip.Reader]() || stream.IsNil() {
+		return false
+	}
+	size := stream.Elem().FieldByName("size") // that the stream under way has brought
+	return size.IsValid() && size.CanUint() && size.Uint() == 0
 }
 
 func unfit(format string, args ...any) error {
