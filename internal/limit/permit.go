@@ -22,15 +22,15 @@ import (
 // attempt. After it, Headers and Done tell the limits about the response (see done.go). Cancel gives
 // back the grants that no attempt has taken over.
 type Permit struct {
-	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
-	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
-	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
-	queued   *attempt.Queued // of the attempt, while it asks
-	since    instant.Instant // when it began to ask
-	latest   instant.Instant // when it has to go at the latest; 0: it may always
-	heard    headersSeen     // of the headers of its response
-	at       atLimit         // where it waits; here so that a wait costs less
-	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
+	slot    attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
+	refused *attempt.Slot   // that of such a response, if a copy was sent; nil: none
+	pass    pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
+	queued  *attempt.Queued // of the attempt, while it asks
+	since   instant.Instant // when it began to ask
+	latest  instant.Instant // when it has to go at the latest; 0: it may always
+	heard   headersSeen     // of the headers of its response
+	at      atLimit         // where it waits; here so that a wait costs less
+	named   instant.Instant // the end of the hold that the throttle knew of when it let the attempt go; 0: there was none
 }
 
 // The limits at which a request waits, by the names that everybody has for them.
@@ -87,7 +87,7 @@ func (p *Permit) tellWaits(r *exchange.Request, no *exchange.Rejection) {
 
 // awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
 func (p *Permit) awaitServer(r *exchange.Request) *exchange.Rejection {
-	if p.refusals = 0; !mayWait(r, LimitThrottle) {
+	if p.named = 0; !mayWait(r, LimitThrottle) {
 		return nil
 	}
 	_, _, no := p.wait(r, LimitThrottle, &p.queued.Throttle)
@@ -184,7 +184,7 @@ func (p *Permit) Forecast(r *exchange.Request, now time.Time) (turn time.Duratio
 	if mayWait(r, LimitThrottle) {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
 		at := r.Registry.Now()
-		named := min(limitsOf(r).Throttle.Named(at, r.Scope()).Sub(at), r.Rule.Settings.Throttle.Longest()-r.Held)
+		named := min(limitsOf(r).Throttle.State(r.Scope()).Named.Sub(at), r.Rule.Settings.Throttle.Longest()-r.Held)
 		if named > turn {
 			turn, limit = named, LimitThrottle
 		}
@@ -223,7 +223,7 @@ func mayWait(r *exchange.Request, limit string) bool {
 // is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *exchange.Request) bool {
 	now := r.Registry.Now()
-	if mayWait(r, LimitThrottle) && limitsOf(r).Throttle.HeldSince(now, r.Scope(), p.refusals) {
+	if mayWait(r, LimitThrottle) && limitsOf(r).Throttle.State(r.Scope()).Named > max(now, p.named) {
 		return true
 	}
 	return p.pass == (pacing.Pass{}) && mayWait(r, LimitPacing) && !p.ask(r, LimitPacing, now)

@@ -27,7 +27,7 @@ func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	l, rated := m.Limits(), q.Rule.RateLimit && newest.RateLimit // else an Update has removed the rate
 	switch q.limit {
 	case LimitThrottle:
-		p.refusals = l.Throttle.Refusals()
+		p.named = l.Throttle.State(q.Scope()).Named
 		a = l.Throttle.Enter(now, q.Scope(), w)
 	case limitFleet:
 		a = m.Fleet.Enter(now, q.Scope(), w)
@@ -63,7 +63,7 @@ func (q *atLimit) Leave(w *queue.Waiter) {
 	case limitFleet:
 		m.Fleet.Leave(q.Scope(), w)
 	case LimitPacing:
-		l.Pacing().Leave(q.Scope(), w)
+		l.Pacing().Leave(w)
 	case LimitRate:
 		m.Rate(q.Rule.Settings.Rate).Leave(w)
 	case LimitConcurrency:

@@ -113,7 +113,7 @@ func (h *host) Held(now instant.Instant, scope uint64, status int, wait time.Dur
 func (h *host) hold(now instant.Instant, scope uint64, wait time.Duration) (until instant.Instant) {
 	r := h.rule.Load()
 	wait = min(wait, r.longest)
-	if !r.holds || wait <= 0 || now.Add(wait) <= h.holds.Named(now, scope) {
+	if !r.holds || wait <= 0 || now.Add(wait) <= h.holds.State(scope).Named {
 		return 0
 	}
 	spread := max(time.Duration(h.member.members())*memberGap, min(wait/2, time.Second))
