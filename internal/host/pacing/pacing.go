@@ -19,9 +19,9 @@ const (
 	// rest of its window.
 	share = 5
 
-	// slack is how far apart two named ends of the same window may be.
+	// Slack is how far apart two named ends of the same window may be.
 	// Servers name them in whole seconds.
-	slack = 1500 * time.Millisecond
+	Slack = 1500 * time.Millisecond
 
 	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour

@@ -112,7 +112,7 @@ func (q *quota) note(now instant.Instant, pass Pass, n field.Quota, c Config) {
 		// passed in it meanwhile.
 		v.Left, v.Limit = min(v.Left, remaining), limit
 		v.End, v.next, v.guessed = end, 0, false
-	case now < v.End && !newest && (end < v.End || now < v.End.Add(-slack)):
+	case now < v.End && !newest && (end < v.End || now < v.End.Add(-Slack)):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.

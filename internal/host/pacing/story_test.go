@@ -91,7 +91,7 @@ func FuzzPacing(f *testing.F) {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
-			if l, e, ok := p.Left(now, 1, ""); known && ok && e <= end.Add(slack) && l > left {
+			if l, e, ok := p.Left(now, 1, ""); known && ok && e <= end.Add(Slack) && l > left {
 				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
 			}
 		}

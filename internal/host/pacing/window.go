@@ -28,7 +28,7 @@ func EndOf(now instant.Instant, n field.Quota) instant.Instant {
 
 // EndsAt reports whether end may be another name for the end of the window.
 func (v *Window) EndsAt(end instant.Instant) bool {
-	return end >= v.End.Add(-slack) && end <= v.End.Add(slack)
+	return end >= v.End.Add(-Slack) && end <= v.End.Add(Slack)
 }
 
 // Begin begins another window.
