@@ -15,8 +15,8 @@ import (
 func (h *host) Set(now instant.Instant, c rate.Config) { h.tokens.Set(now, c) }
 
 // Take is as in rate.Tokens.
-func (h *host) Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
-	return h.tokens.Take(now, ahead, n)
+func (h *host) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
+	return h.tokens.Take(now, n)
 }
 
 // WaitFor is as in rate.Tokens.

@@ -86,11 +86,11 @@ func TestRateFromFleet(t *testing.T) {
 	mustAskFor(t, r, sec, 2, 2)
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
 	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
-	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 40*ms), Until: sec + 50*ms}), r.Enter(sec+ms, first))
+	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: sec + 50*ms, Until: sec + 50*ms}), r.Enter(sec+ms, first))
 	assert.Equal(t, AnswerTime, r.Peek(sec+ms, 1), "behind the waiters, with the next question")
-	assert.Equal(t, queue.Answer{Until: sec + 50*ms}, r.Enter(instant.At(sec+40*ms), first))
+	assert.Equal(t, queue.Answer{}, r.Enter(sec+50*ms, first))
 	assert.True(t, hosttest.Woken(second))
-	assert.Equal(t, queue.Answer{Until: sec + 80*ms}, r.Enter(sec+80*ms, second))
+	assert.Equal(t, queue.Answer{}, r.Enter(sec+80*ms, second))
 	// It asks for what it used as well, because as many requests may come again.
 	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
 }

@@ -121,7 +121,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 			g.front.waits(now, a.Ask, a.NoToken)
 		}
 	case c.Rate != nil && !w.Waits():
-		a.Until = instant.After(now, c.Rate.WaitFor(now, w.Costs()+g.queue.Cost()))
+		a.Until = instant.After(now, c.Rate.Peek(now, w.Costs()+g.queue.Cost()))
 	}
 	if w != nil {
 		g.queue.Join(w)

@@ -7,10 +7,7 @@
 // in it. If a method of a machine needs the lock, its comment ends with: the lock is held.
 // No machine holds a lock while it wakes a waiter.
 //
-// Locks are taken in this order, and no other two are held at once:
-//
-//	the lock of a concurrency limit, then those of its rate
-//	the lock of the queue of a rate (turns), then that of the rate (mu)
+// The lock of a concurrency limit is taken before that of its rate. No other two are held at once.
 package queue
 
 import (

@@ -20,7 +20,7 @@ const (
 
 // The figures are those that the comments name.
 func TestFigures(t *testing.T) {
-	assert.EqualValues(t, 10*ms, ahead)
+	assert.EqualValues(t, 10*ms, lateness)
 }
 
 func TestRateQueue(t *testing.T) {
@@ -29,7 +29,7 @@ func TestRateQueue(t *testing.T) {
 	for i, want := range []queue.Answer{
 		{},
 		{},
-		{Verb: queue.Wait, Ask: 90 * ms, Until: 100 * ms},
+		{Verb: queue.Wait, Ask: 100 * ms, Until: 100 * ms},
 		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
 		assert.Equal(t, want.Until, instant.At(r.Peek(0, 1)), "peek %d", i)
@@ -37,7 +37,7 @@ func TestRateQueue(t *testing.T) {
 		assert.Equal(t, want, r.Enter(0, ws[i]), "request %d", i)
 	}
 	assert.Equal(t, []int{2, 2}, []int{r.Queue(), r.Waiting()}, "requests that wait, and their tokens")
-	assert.Equal(t, queue.Answer{Until: 100 * ms}, r.Enter(90*ms, ws[2]))
+	assert.Equal(t, queue.Answer{}, r.Enter(100*ms, ws[2]))
 }
 
 // A new rate applies to waiters as well, in their order.
@@ -74,7 +74,7 @@ func TestRateBurst(t *testing.T) {
 	} {
 		r := New(tt.conf, nil)
 		r.Set(0, tt.conf)
-		assert.Equal(t, []int{tt.want, tt.want}, []int{taken(r, 0), tt.conf.Bucket()}, "%+v", tt.conf)
+		assert.Equal(t, []int{tt.want, tt.want}, []int{taken(r, 0), tt.conf.Tokens(1000)}, "%+v", tt.conf)
 	}
 }
 
@@ -98,7 +98,36 @@ func taken(r *Rate, now instant.Instant) (n int) {
 // A cost takes a full bucket at most.
 func TestRateTokens(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 5}, nil)
-	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.Tokens(0), r.Tokens(1), r.Tokens(3), r.Tokens(7)})
+	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.conf.Tokens(0), r.conf.Tokens(1), r.conf.Tokens(3), r.conf.Tokens(7)})
 	assert.True(t, r.Take(0, 7) && !r.Take(5*sec-ms, 7) && r.Take(5*sec, 7))
-	assert.Equal(t, instant.Forever, r.WaitFor(0, math.MaxInt))
+	assert.Equal(t, instant.Forever, r.Peek(0, math.MaxInt))
+}
+
+// What comes while a request is late for its token is not lost, unless it is very late. Otherwise a full bucket gets no more.
+func TestBucketOfALateRequest(t *testing.T) {
+	for late, want := range map[instant.Instant]int{0: 1, 9 * ms: 10, 10 * ms: 11, 11 * ms: 1, sec: 1} {
+		r := New(Config{PerSecond: 1000, Burst: 1}, nil)
+		assert.Equal(t, 1, taken(r, sec))
+		assert.Equal(t, want, taken(r, sec+ms+late), "%v late", late)
+	}
+	r := New(Config{PerSecond: 1000, Burst: 1}, nil)
+	assert.Equal(t, 1, taken(r, sec))
+	r.Set(sec, Config{PerSecond: 500, Burst: 2})
+	assert.Equal(t, 2, taken(r, sec+9*ms), "nobody waits since then")
+}
+
+// A bucket may owe tokens, and all but some may be cut. Nobody waits for longer than for ever.
+func TestBucket(t *testing.T) {
+	var b Bucket
+	b.Set(0, Config{PerSecond: 2, Burst: 4})
+	b.Owe(6)
+	assert.EqualValues(t, 1500*ms, b.WaitFor(0, 1, false))
+	b.Cut(5*sec, 1.5)
+	assert.EqualValues(t, 250*ms, b.WaitFor(5*sec, 2, true))
+	b.Cut(5*sec, 2)
+	assert.EqualValues(t, 250*ms, b.WaitFor(5*sec, 2, true), "it gets no more by that")
+	b.Set(5*sec, Config{PerSecond: 1e-300, Burst: 4})
+	assert.Equal(t, instant.Forever, b.WaitFor(5*sec, 2, true))
+	ask, ok := b.Take(5*sec, 2)
+	assert.True(t, !ok && ask == instant.Never)
 }
