@@ -79,16 +79,12 @@ func (r *Request) present(v news.Change) news.Change {
 	return v
 }
 
-// waitingForRate returns how many requests wait for the rate. With a concurrency limit they wait in its queue.
+// waitingForRate returns how many requests wait for the rate.
 func (r *Request) waitingForRate(m *host.Machines) int {
-	g, limit := m.Made()
-	switch {
-	case !r.Rule.RateLimit || limit == nil:
+	if !r.Rule.RateLimit {
 		return 0
-	case r.Rule.Concurrency && g != nil: // else an Update has just turned the limiter on
-		return g.State().ForRate
 	}
-	return limit.Queue()
+	return m.LimiterMade().State().ForRate
 }
 
 // Review tells the Observer the news of the fleet, and which conditions have begun or ended

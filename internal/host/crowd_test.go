@@ -200,16 +200,17 @@ func pacingCrowd(t testing.TB) *crowd {
 	}
 }
 
-func rateCrowd(t testing.TB) *crowd {
-	conf := rate.Config{PerSecond: 0.5, Burst: 1}
-	r := rate.New(conf, nil)
+func rateCrowd(testing.TB) *crowd {
+	g, r := new(concurrency.Limiter), rate.New(rate.Config{PerSecond: 0.5, Burst: 1}, nil)
 	r.Take(0, 1)
 	return &crowd{
-		enter: r.Enter,
-		leave: r.Leave,
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer {
+			return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})
+		},
+		leave: g.Leave,
 		events: []occurrence{
-			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}) }},
-			{"a look", func(now instant.Instant) { r.Peek(now, 1) }},
+			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}); g.WakeFirst() }},
+			{"a look", func(now instant.Instant) { r.Peek(now, 1, g.State().Cost) }},
 		},
 	}
 }

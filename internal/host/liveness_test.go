@@ -102,19 +102,23 @@ func pacingRig(rng *rand.Rand) rig {
 		passed = max(passed, a.Mark)
 		return a
 	}
-	return rig{enter, func(w *queue.Waiter) { p.Leave(w) }, event}
+	return rig{enter, p.Leave, event}
 }
 
 func rateRig(rng *rand.Rand) rig {
 	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3)}
-	r := rate.New(conf, nil)
+	r, g := rate.New(conf, nil), new(concurrency.Limiter)
 	event := func(now instant.Instant) {
 		if rng.IntN(4) == 0 {
 			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
 			r.Set(now, conf)
+			g.WakeFirst()
 		}
 	}
-	return rig{r.Enter, r.Leave, event}
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})
+	}
+	return rig{enter, g.Leave, event}
 }
 
 type stander struct {

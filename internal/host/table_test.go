@@ -424,8 +424,8 @@ func TestMadeOnce(t *testing.T) {
 	r := m.Rate(rate.Config{PerSecond: 1})
 	assert.NotNil(t, r)
 	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
-	limiter, made := m.Made()
-	assert.True(t, limiter == nil && made == r)
+	assert.Nil(t, m.LimiterMade())
+	assert.Same(t, m.Limits().Concurrency(), m.LimiterMade())
 }
 
 func TestStateFillsOneCacheLine(t *testing.T) {

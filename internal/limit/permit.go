@@ -36,11 +36,10 @@ type Permit struct {
 type limit uint8
 
 const (
-	atThrottle    limit = iota // for the end of a hold of the scope, and for its turn in the ramp
-	atFleet                    // for the holds and quotas of other members
-	atPacing                   // for a share of the server's quota
-	atConcurrency              // for a slot at the limiter, and for a token of the rate if the rule has one
-	atRate                     // for a token of the rate, if the rule has no limiter
+	atThrottle limit = iota // for the end of a hold of the scope, and for its turn in the ramp
+	atFleet                 // for the holds and quotas of other members
+	atPacing                // for a share of the server's quota
+	atLimiter               // for a slot, for a token of the rate, or for both
 	limits
 )
 
@@ -140,8 +139,9 @@ func (p *Permit) HasMore(r *exchange.Request, o *attempt.Outcome) bool {
 // counted from now, and the limit that takes longest.
 func (p *Permit) Forecast(r *exchange.Request, now time.Time) (turn time.Duration, limit string) {
 	if r.Rule.RateLimit {
-		conf := r.Rule.Settings.Rate
-		turn, limit = r.State.Machines().Rate(conf).Peek(r.Registry.InstantOf(now), conf.Tokens(r.Cost())), LimitRate
+		m := r.State.Machines()
+		others := m.LimiterMade().State().Cost
+		turn, limit = m.Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost(), others), LimitRate
 	}
 	if mayWait(r, atThrottle) {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
@@ -169,7 +169,7 @@ func (p *Permit) Cancel() {
 // limitsOf returns the limits of the request's host.
 func limitsOf(r *exchange.Request) *host.Limits { return r.State.Machines().Limits() }
 
-// mayWait reports whether a limit may make the request wait. With a concurrency limit, it asks for a token of the rate there.
+// mayWait reports whether a limit may make the request wait.
 func mayWait(r *exchange.Request, at limit) bool {
 	m := r.State.Machines()
 	switch at {
@@ -177,10 +177,8 @@ func mayWait(r *exchange.Request, at limit) bool {
 		return m.Fleet != nil && !m.Fleet.Quiet()
 	case atPacing:
 		return r.Rule.QuotaPacing && !m.Limits().Pacing().Quiet()
-	case atConcurrency:
-		return r.Rule.Concurrency
-	case atRate:
-		return r.Rule.RateLimit && !r.Rule.Concurrency
+	case atLimiter:
+		return r.Rule.Concurrency || r.Rule.RateLimit
 	}
 	return r.Rule.Policy.ShareRetryAfter == policy.On && !m.Limits().Quiet()
 }

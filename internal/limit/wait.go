@@ -7,6 +7,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/exchange"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -34,19 +35,18 @@ func (q *atLimit) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	case atPacing:
 		a = l.Pacing().Enter(now, q.Scope(), w, settings.Pacing)
 		p.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
-	case atRate:
-		if rated {
-			a = m.Rate(settings.Rate).Enter(now, w)
+	case atLimiter:
+		conf, slot := concurrency.Config{Max: concurrency.NoMax}, (*concurrency.Slot)(nil)
+		switch {
+		case q.Rule.Concurrency && newest.Concurrency:
+			conf, slot = newest.Settings.Concurrency, &p.slot.At
+		case q.Rule.Concurrency: // an Update has turned the limit off
+			conf, slot = settings.Concurrency, &p.slot.At
 		}
-	case atConcurrency:
-		conf := settings.Concurrency
-		if newest.Concurrency { // else an Update has turned the limit off
-			conf = newest.Settings.Concurrency
-		}
-		if rated {
+		if conf.Cost = q.cost(); rated {
 			conf.Rate = m.Rate(settings.Rate)
 		}
-		a = p.slot.Limiter.Enter(now, &p.slot.At, w, conf)
+		a = l.Concurrency().Enter(now, slot, w, conf)
 	}
 	if q.waits && m.Fleet != nil && q.Rule.RateLimit {
 		m.Fleet.Ask(now, q.SendAtLatest(p.latest), a.Verb == queue.Wait && w == nil && (a.NoToken || !q.Rule.Concurrency))
@@ -64,10 +64,8 @@ func (q *atLimit) Leave(w *queue.Waiter) {
 		m.Fleet.Leave(q.Scope(), w)
 	case atPacing:
 		l.Pacing().Leave(w)
-	case atRate:
-		m.Rate(q.Rule.Settings.Rate).Leave(w)
-	case atConcurrency:
-		q.p.slot.Limiter.Leave(w)
+	case atLimiter:
+		l.Concurrency().Leave(w)
 	}
 }
 
@@ -81,16 +79,16 @@ func (q *atLimit) NewWaiter() *queue.Waiter {
 
 // Rejects reports whether the rule says that the request fails instead of waiting. It may always wait for the rate.
 func (q *atLimit) Rejects(a *queue.Answer) bool {
-	return q.limit == atConcurrency && q.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
+	return q.limit == atLimiter && q.Rule.Policy.Concurrency.FailFast == policy.On && !a.Room
 }
 
 // earlyWaiter returns the waiter that the limit has to see at its first question, or nil if a request
 // that need not wait needs none. A hold sees each waiter from the first question on.
 func (q *atLimit) earlyWaiter() *queue.Waiter {
-	if q.limit == atThrottle || q.limit == atFleet || q.cost() > 1 {
-		return q.NewWaiter()
+	if q.limit == atLimiter || q.limit == atPacing && q.cost() == 1 {
+		return nil
 	}
-	return nil
+	return q.NewWaiter()
 }
 
 // cost returns the cost of the request for the limit. A rate takes a full bucket at most.
@@ -104,21 +102,16 @@ func (q *atLimit) cost() int {
 	return 1
 }
 
-// rateTime returns for how long in all the queue of the limit has waited for the rate, if that is not
-// the limit itself.
+// rateTime returns for how long in all the queue of the limit has waited for the rate.
 func (q *atLimit) rateTime(now instant.Instant) time.Duration {
-	if q.limit == atConcurrency {
-		return q.p.slot.Limiter.RateTime(now)
+	if q.limit == atLimiter {
+		return q.State.Machines().Limits().Concurrency().RateTime(now)
 	}
 	return 0
 }
 
 // ask asks a limit for an attempt that does not wait, and reports whether it may go.
 func (p *Permit) ask(r *exchange.Request, at limit, now instant.Instant) bool {
-	if at == atRate {
-		rate := r.State.Machines().Rate(r.Rule.Settings.Rate)
-		return rate.Queue() == 0 && rate.Take(now, r.Cost())
-	}
 	q := &atLimit{p, r, at, false}
 	w := q.earlyWaiter()
 	a := q.Enter(now, w)
@@ -146,22 +139,22 @@ func (p *Permit) wait(r *exchange.Request, at limit) (waited bool, no *exchange.
 	}
 	switch {
 	case no == nil:
-	case at == atConcurrency && a.NoToken && no.Why != exchange.WhyFull: // it may have waited for the rate there
+	case at == atLimiter && no.Why != exchange.WhyFull && (a.NoToken || !r.Rule.Concurrency):
 		no.Limit = LimitRate
 	default:
-		no.Limit = [...]string{LimitThrottle, LimitThrottle, LimitPacing, LimitConcurrency, LimitRate}[at]
+		no.Limit = [...]string{LimitThrottle, LimitThrottle, LimitPacing, LimitConcurrency}[at]
 	}
 	return waited, no
 }
 
 // note notes how long the request has waited at the limit.
 func (q *atLimit) note(waited time.Duration) {
-	switch queued := q.p.queued; q.limit {
-	case atPacing:
+	switch queued := q.p.queued; {
+	case q.limit == atPacing:
 		queued.Pacing += waited
-	case atConcurrency:
+	case q.limit == atLimiter && q.Rule.Concurrency:
 		queued.Concurrency += waited
-	case atRate:
+	case q.limit == atLimiter:
 		queued.Rate += waited
 	default:
 		queued.Throttle += waited

@@ -19,7 +19,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -46,7 +45,7 @@ type host struct {
 	member *member
 	name   string
 	line   *line.Line
-	made   func() (*concurrency.Limiter, *rate.Rate)
+	made   func() *concurrency.Limiter
 	rule   atomic.Pointer[rule] // nil before the first Obey
 	asked  atomic.Pointer[rule] // for which the fleet has been asked; nil: it has not
 

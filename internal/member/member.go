@@ -27,7 +27,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
@@ -99,7 +98,7 @@ func (m *member) Scope(req *http.Request, key func(*http.Request) string) uint64
 }
 
 // Host returns a host. It hears of others from its first Obey on.
-func (m *member) Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) fleetlink.Host {
+func (m *member) Host(name string, l *line.Line, made func() *concurrency.Limiter) fleetlink.Host {
 	return &host{member: m, name: name, line: l, made: made}
 }
 

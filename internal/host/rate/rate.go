@@ -1,6 +1,6 @@
 // Package rate limits how many requests per second this client sends to a host.
 //
-//	rate.go    which request goes, and when the others ask again
+//	rate.go    the rules, and the methods for the owner of a rate
 //	bucket.go  the tokens of this client alone
 package rate
 
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // A Config bounds the sends to a host. PerSecond must be positive.
@@ -21,16 +20,13 @@ type Config struct {
 	Burst int
 }
 
-// A Rate is a limit of sends per second, retries included, or of their costs.
-//
-// If the host has a concurrency limit, one queue serves both limits, so that a request takes
-// token and slot at the same moment (see concurrency.Config). Otherwise requests wait in
-// the queue of the Rate.
+// A Rate is a limit of sends per second, retries included, or of their costs. Requests wait for it in the queue of a
+// concurrency limit, which may have no other bound. A request takes a token and a slot there at the same moment (see
+// concurrency.Config).
 //
 // All methods are safe for concurrent use.
 type Rate struct {
-	mu     sync.Mutex // guards everything below and every waiter in the queue; taken after the lock of a concurrency limit
-	queue  queue.Queue
+	mu     sync.Mutex // guards everything below; taken after the lock of a concurrency limit
 	conf   Config
 	tokens Tokens
 }
@@ -56,77 +52,15 @@ func New(c Config, fleet Tokens) *Rate {
 	return &Rate{conf: c, tokens: fleet}
 }
 
-// Set changes the configuration.
+// Set changes the configuration. Waiters take no tokens in advance, so a new rate applies to them as well when they ask.
 func (r *Rate) Set(now instant.Instant, c Config) {
 	c = c.withDefaults()
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if c != r.conf {
 		r.conf = c
 		r.tokens.Set(now, c)
 	}
-	r.mu.Unlock()
-	r.WakeFirst()
-}
-
-// Enter asks for a token. With Wait the request joins the queue. It asks again with
-// the same w, or calls Leave. A request with a nil w does not wait and joins no
-// queue. Waiters take no tokens in advance, so a new
-// rate applies to them as well.
-func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) queue.Answer {
-	r.mu.Lock()
-	a, next := r.enter(now, w)
-	r.mu.Unlock()
-	next.Wake()
-	return a
-}
-
-// enter answers w and returns the waiter to wake next; the lock is held.
-func (r *Rate) enter(now instant.Instant, w *queue.Waiter) (a queue.Answer, next *queue.Waiter) {
-	a.Verb, a.Ask = queue.Wait, instant.Never
-	if n := r.conf.Tokens(w.Costs()); r.queue.Turn(w) {
-		ask, ok := r.tokens.Take(now, n)
-		if ok {
-			r.queue.Leave(w)
-			return queue.Answer{}, r.queue.First()
-		}
-		a.Ask, a.Until = ask, ask
-	} else if !w.Waits() {
-		a.Until = instant.After(now, r.tokens.WaitFor(now, r.queue.Cost()+n, false))
-	}
-	if w != nil {
-		r.queue.Join(w)
-	}
-	return a, nil
-}
-
-// Leave takes w out of the queue.
-func (r *Rate) Leave(w *queue.Waiter) {
-	r.mu.Lock()
-	next := r.queue.Leave(w)
-	r.mu.Unlock()
-	next.Wake()
-}
-
-// Waiting returns how many tokens the requests in the queue need.
-func (r *Rate) Waiting() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.queue.Cost()
-}
-
-// Queue returns how many requests wait.
-func (r *Rate) Queue() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.queue.Len()
-}
-
-// WakeFirst wakes the first waiter after the rate has changed.
-func (r *Rate) WakeFirst() {
-	r.mu.Lock()
-	next := r.queue.First()
-	r.mu.Unlock()
-	next.Wake()
 }
 
 // Take takes the tokens of a request if they are there now.
@@ -145,12 +79,12 @@ func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 	return r.tokens.WaitFor(now, r.conf.Tokens(cost), true)
 }
 
-// Peek estimates how long a request that comes now and needs n tokens would wait behind the
-// waiters. It takes no token. A now in the future is allowed.
-func (r *Rate) Peek(now instant.Instant, n int) time.Duration {
+// Peek estimates how long a request of a cost would wait that comes now, behind others that need so many tokens.
+// It takes no token. A now in the future is allowed.
+func (r *Rate) Peek(now instant.Instant, cost, others int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tokens.WaitFor(now, r.queue.Cost()+n, false)
+	return r.tokens.WaitFor(now, others+r.conf.Tokens(cost), false)
 }
 
 // Tokens returns how many tokens a request of a cost takes. That is a full bucket at most.
