@@ -194,17 +194,6 @@ func (w *Waiter) Leave() (next *Waiter) {
 	return w.in.Leave(w)
 }
 
-// A Pair is two waiters to wake after an event. Each may be nil.
-type Pair [2]*Waiter
-
-// Wake wakes both waiters.
-func (p Pair) Wake() {
-	p[0].Wake()
-	if p[1] != p[0] {
-		p[1].Wake()
-	}
-}
-
 // A Scope is what a machine keeps for a scope.
 type Scope interface {
 	// Spare returns when the scope ends or ended, and whether it can make room for another: nobody waits in it.
