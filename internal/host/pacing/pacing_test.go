@@ -81,6 +81,8 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"ends 1.5 s apart are the same", []note{{0, 10 * sec, 50, 100}, {0, 8500 * ms, 30, 100}}, 0, 30, 10 * sec},
 		{"an earlier end is another window", []note{{0, 10 * sec, 50, 100}, {0, 8500*ms - 1, 30, 100}}, 0, 50, 10 * sec},
 		{"a rest at the bound", []note{{0, sec, 1<<40 - 1, 1 << 62}}, 0, 1<<40 - 1, sec},
+		{"ends 1.5 s later are the same", []note{{0, 10 * sec, 50, 100}, {0, 11500 * ms, 60, 100}}, 0, 50, 10 * sec},
+		{"a later end is another window", []note{{0, 10 * sec, 50, 100}, {9 * sec, 2500*ms + 1, 60, 100}}, 9 * sec, 60, 11500*ms + 1},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
 		var p Pacing
@@ -89,6 +91,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		}
 		left, end, _ := p.Left(tt.at, 1, "")
 		assert.True(t, left == tt.want && end == tt.end, "%s: %d left until %v, want %d until %v", tt.name, left, end, tt.want, tt.end)
+		assert.Equal(t, tt.end == 0, p.Quiet(), "%s: is anything known", tt.name)
 	}
 }
 
@@ -236,6 +239,36 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	p.Note(0, 1, Pass{}, field.Quota{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
 	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 0)}, field.Quota{Remaining: 19, Limit: 100, Reset: 50 * sec}, Config{}) // more are left
 	paced(t, &p, 0, 2500*ms)
+	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 2500*ms)}, field.Quota{Remaining: 50, Limit: 100, Reset: 50 * sec}, Config{})
+	pass(t, &p, 2500*ms, 30) // more than a fifth
+}
+
+// A response tells of a window that was guessed. If it answers an earlier request, it only takes from what is left. The first waiter
+// hears of it.
+func TestPacingGuess(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
+	pass(t, &p, 12*sec, 81) // in a window until 20 s
+	w := queue.NewWaiter()
+	require.Equal(t, queue.Wait, p.Enter(12*sec, 1, w, Config{}).Verb)
+	for _, n := range []struct {
+		remaining, left int64
+	}{{50, 19}, {40, 19}, {5, 5}} {
+		p.Note(12*sec, 1, Pass{}, field.Quota{Remaining: n.remaining, Limit: 100, Reset: 9 * sec}, Config{})
+		assert.True(t, hosttest.Woken(w))
+		left, end, _ := p.Left(12*sec, 1, "")
+		assert.Equal(t, []any{n.left, instant.Instant(21 * sec)}, []any{left, end}, "of %d", n.remaining)
+	}
+}
+
+// If others use a quota as well, each waits as if they went on like itself.
+func TestWindowOfMany(t *testing.T) {
+	for others, want := range map[int64]instant.Instant{0: 2500 * ms, 1: 5 * sec, 2: 7500 * ms, 9: 10 * sec} {
+		v := Window{Others: others}
+		v.Begin(0, 10*sec, 4, 100)
+		v.Take(0, 1, Config{})
+		assert.Equal(t, want, v.Until(0, 1, Config{}), "%d others", others)
+	}
 }
 
 // sendPaced lets one request pass and returns its mark.

@@ -147,6 +147,14 @@ func TestUnits(t *testing.T) {
 	assert.EqualValues(t, 48, left(&p, 2*ms, ""))
 }
 
+// A quota whose limit is not named has the rest as its limit, which bounds a cost.
+func TestCostWithoutALimit(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, field.Quota{Unit: "tokens", Remaining: 1000, Reset: 10 * sec}, Config{})
+	p.Enter(0, 1, &queue.Waiter{Cost: 30}, Config{})
+	assert.EqualValues(t, 970, left(&p, 0, "tokens"))
+}
+
 // A request waits for all windows, and for the end of a window in which too little is left. A
 // cost above the limit takes all of it.
 func TestCostsOfWaiters(t *testing.T) {

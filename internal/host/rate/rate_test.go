@@ -29,6 +29,8 @@ func TestRatePeek(t *testing.T) {
 	assert.Equal(t, []time.Duration{100 * ms, 200 * ms, 0}, []time.Duration{r.ReadyIn(0, 0), r.ReadyIn(0, 9), r.ReadyIn(100*ms, 1)})
 	r.Set(0, Config{PerSecond: 20, Burst: 2})
 	assert.EqualValues(t, 50*ms, r.Peek(0, 1, 0), "a new rate")
+	r.Set(0, Config{PerSecond: 20, Burst: 4})
+	assert.EqualValues(t, 200*ms, r.Peek(0, 9, 0), "a new burst")
 }
 
 func TestRateTake(t *testing.T) {
@@ -84,6 +86,7 @@ func TestBucketOfALateRequest(t *testing.T) {
 		assert.Equal(t, want, taken(r, sec+ms+late), "%v late", late)
 	}
 	r := New(Config{PerSecond: 1000, Burst: 1}, nil)
+	assert.Equal(t, 1, taken(r, 5*ms), "nobody has waited yet")
 	assert.Equal(t, 1, taken(r, sec))
 	r.Set(sec, Config{PerSecond: 500, Burst: 2})
 	assert.Equal(t, 2, taken(r, sec+9*ms), "nobody waits since then")
@@ -99,6 +102,9 @@ func TestBucket(t *testing.T) {
 	assert.EqualValues(t, 250*ms, b.WaitFor(5*sec, 2, true))
 	b.Cut(5*sec, 2)
 	assert.EqualValues(t, 250*ms, b.WaitFor(5*sec, 2, true), "it gets no more by that")
+	b.Cut(5*sec, 1)
+	b.Set(5*sec, Config{PerSecond: 1e6, Burst: 4})
+	assert.EqualValues(t, 1000, b.WaitFor(5*sec, 2, true), "a microsecond is some time")
 	b.Set(5*sec, Config{PerSecond: 1e-300, Burst: 4})
 	assert.Equal(t, instant.Forever, b.WaitFor(5*sec, 2, true))
 	ask, ok := b.Take(5*sec, 2)

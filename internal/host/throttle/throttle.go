@@ -154,7 +154,7 @@ func (c *Throttle) Holding(now instant.Instant) bool {
 // tidy the hold of a scope that sends no further request would stay, and the host
 // would never be Quiet.
 func (c *Throttle) tidy(now instant.Instant) {
-	if c.Quiet() || now < c.sweep {
+	if now < c.sweep {
 		return
 	}
 	c.sweep = instant.After(now, sweepEvery)

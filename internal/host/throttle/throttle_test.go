@@ -95,6 +95,10 @@ func TestThrottleExtends(t *testing.T) {
 			c.Hold(0, 1, sec, Config{}, 0.9)
 			c.Hold(sec, 1, sec, Config{}, 0.9)
 		}, 2250 * ms},
+		{"a run ends with its jitter", func(c *Throttle) {
+			c.Hold(0, 1, sec, Config{}, 0.5)
+			c.Hold(1250*ms, 1, sec, Config{}, 0.9)
+		}, 2700 * ms},
 		{"a spread of one's own", func(c *Throttle) {
 			c.Hold(0, 1, sec, Config{Jitter: 10 * sec}, 0.5)
 		}, 6 * sec},
@@ -164,6 +168,11 @@ func TestThrottleJitterBeforeADeadline(t *testing.T) {
 	assert.EqualValues(t, 2*sec, c.Enter(0, 1, queue.NewWaiter()).Ask)
 	assert.Equal(t, State{Named: sec, Open: 2 * sec, Waiting: 2}, c.State(1))
 	mustPass(t, &c, 1250*ms, 1, w)
+	w.By = sec // it has no time for the jitter
+	assert.EqualValues(t, 2*sec, c.Enter(sec, 1, w).Ask)
+	w.By, w.Until = 0, sec // its patience is over when the hold is
+	assert.EqualValues(t, 2*sec, c.Enter(sec, 1, w).Ask)
+	c.Leave(w)
 
 	var over Throttle
 	w = queue.NewWaiter()
@@ -212,6 +221,19 @@ func TestThrottleUnusedSlotsAreNotSaved(t *testing.T) {
 	mustHold(t, &c, 4*sec, 1, nil, instant.At(4*sec+rampStep))
 	mustPass(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil) // a little late
 	mustHold(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil, instant.At(4*sec+2*rampStep))
+	mustPass(t, &c, instant.At(4*sec+3*rampStep), 1, nil) // a whole step late
+	mustHold(t, &c, instant.At(4*sec+3*rampStep), 1, nil, instant.At(4*sec+4*rampStep))
+}
+
+// What is over is looked for once a second at most.
+func TestThrottleSweep(t *testing.T) {
+	var c Throttle
+	c.Hold(0, 1, ms, exact, 0)
+	mustPass(t, &c, 10*sec, 2, nil) // looks, a millisecond too early
+	mustPass(t, &c, 11*sec-1, 2, nil)
+	assert.False(t, c.Quiet())
+	mustPass(t, &c, 11*sec, 2, nil)
+	assert.True(t, c.Quiet())
 }
 
 // Responses to requests from before the hold do not make the ramp steeper. Failures do
@@ -229,6 +251,11 @@ func TestThrottleOldResponses(t *testing.T) {
 	mustPass(t, &c, 2*sec+ms, 1, nil)
 	mustPass(t, &c, 2*sec+ms, 1, nil)
 	mustHold(t, &c, 2*sec+ms, 1, nil, instant.At(2*sec+rampStep))
+	c.Hold(3*sec, 1, sec, exact, 0)
+	c.Answered(4*sec, 1, 4*sec)
+	for range 3 {
+		mustPass(t, &c, 4*sec, 1, nil) // as early as may be
+	}
 }
 
 // If the credentials change with every request, memory stays bounded. A hold for which
