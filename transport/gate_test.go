@@ -203,7 +203,7 @@ func TestUpdateTurnsLimitsOnAndOff(t *testing.T) {
 				l := limitsOf(t, tr)
 				s := stateOf(t, tr)
 				assert.Equal(t, []int{0, 0, 0, 0}, []int{s.ConcurrencyInUse, s.ConcurrencyWaiting, s.RateLimitWaiting, s.InFlight})
-				assert.Zero(t, l.Throttle.Waiting(0))
+				assert.Zero(t, l.Throttle.State(0).Waiting)
 				if on.Concurrency.Max > 0 {
 					assert.Equal(t, 3, w.most, "in flight together")
 				}

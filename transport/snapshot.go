@@ -126,13 +126,13 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	if pools := s.PoolsMade(); pools != nil {
 		h.Pool = pools.Current().Number
 	}
-	limiter, rate := m.Made()
+	limiter := m.LimiterMade()
+	g := limiter.State()
 	if limiter != nil && r != nil && r.Concurrency {
-		g := limiter.State()
 		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting = g.Limit, g.InFlight, g.Waiting
 	}
-	if rate != nil && r != nil && r.RateLimit {
-		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, rate.Queue()
+	if limiter != nil && r != nil && r.RateLimit {
+		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, g.ForRate
 	}
 	return h
 }

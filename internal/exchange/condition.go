@@ -62,9 +62,9 @@ func (r *Request) End(k news.Key) {
 func (r *Request) present(v news.Change) news.Change {
 	switch m := r.State.Machines(); v.Condition {
 	case news.Held:
-		v.Waiting = m.Limits().Throttle.Waiting(v.Scope)
-		if named := m.Limits().Throttle.Named(r.Registry.Now(), v.Scope); named > 0 {
-			v.Until = named // without the jitter of this process
+		hold := m.Limits().Throttle.State(v.Scope)
+		if v.Waiting = hold.Waiting; hold.Named > r.Registry.Now() {
+			v.Until = hold.Named // without the jitter of this process
 		}
 	case news.Crowded:
 		if v.Until, v.Room = 0, 0; r.Rule.Concurrency {
@@ -79,16 +79,12 @@ func (r *Request) present(v news.Change) news.Change {
 	return v
 }
 
-// waitingForRate returns how many requests wait for the rate. With a concurrency limit they wait in its queue.
+// waitingForRate returns how many requests wait for the rate.
 func (r *Request) waitingForRate(m *host.Machines) int {
-	g, limit := m.Made()
-	switch {
-	case !r.Rule.RateLimit || limit == nil:
+	if !r.Rule.RateLimit {
 		return 0
-	case r.Rule.Concurrency && g != nil: // else an Update has just turned the limiter on
-		return g.State().ForRate
 	}
-	return limit.Queue()
+	return m.LimiterMade().State().ForRate
 }
 
 // Review tells the Observer the news of the fleet, and which conditions have begun or ended
@@ -133,7 +129,7 @@ func (r *Request) Review() {
 func (r *Request) isOver(m *host.Machines, now instant.Instant, v news.Change) bool {
 	switch v.Condition {
 	case news.Held:
-		return m.Limits().Throttle.Held(now, v.Scope) == 0 && (!v.Fleet || now >= v.Until)
+		return now >= m.Limits().Throttle.State(v.Scope).Open && (!v.Fleet || now >= v.Until)
 	case news.NoRetries:
 		return m.Line.State().Waiting == 0
 	case news.Down:

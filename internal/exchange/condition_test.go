@@ -32,29 +32,21 @@ var (
 func waits(t *testing.T, s *exchangetest.Site, n int) (leave func()) {
 	t.Helper()
 	r, all := s.Request(t, 0), []*queue.Waiter(nil)
-	limiter, limit := r.State.Machines().Made()
+	m, conf := r.State.Machines(), concurrency.Config{Max: concurrency.NoMax}
 	if r.Rule.Concurrency {
-		limiter = r.State.Machines().Limits().Concurrency()
+		conf = r.Rule.Settings.Concurrency
+	}
+	if r.Rule.RateLimit {
+		conf.Rate = m.Rate(r.Rule.Settings.Rate)
 	}
 	for range n {
-		w, now := queue.NewWaiter(), s.Registry.Now()
-		if all = append(all, w); limiter == nil {
-			limit.Enter(now, w)
-			continue
-		}
-		conf := r.Rule.Settings.Concurrency
-		if r.Rule.RateLimit {
-			conf.Rate = limit
-		}
-		limiter.Enter(now, new(concurrency.Slot), w, conf)
+		w := queue.NewWaiter()
+		all = append(all, w)
+		m.Limits().Concurrency().Enter(s.Registry.Now(), new(concurrency.Slot), w, conf)
 	}
 	return func() {
 		for _, w := range all {
-			if limiter == nil {
-				limit.Leave(w)
-			} else {
-				limiter.Leave(w)
-			}
+			m.Limits().Concurrency().Leave(w)
 		}
 	}
 }
@@ -117,8 +109,8 @@ func TestHeldForLong(t *testing.T) {
 	}
 }
 
-// A rate whose requests wait at no limiter, because an Update has just turned that on.
-func TestLimiterIsNew(t *testing.T) {
+// Who waits for the rate is counted whether the rule has a limiter or not.
+func TestWaitingForTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := exchangetest.New(t, rated)
 		leave := waits(t, s, 3)
@@ -127,16 +119,6 @@ func TestLimiterIsNew(t *testing.T) {
 		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
 		assert.Equal(t, 2, s.Last.Waiting)
 		assert.Equal(t, []string{change(news.RateLimited, false, 0, false)}, s.Told)
-
-		s = exchangetest.New(t, limited)
-		leave = waits(t, s, 1)
-		defer leave()
-		s.Update(t, rated)
-		s.Request(t, 0).State.Machines().Rate(s.Request(t, 0).Rule.Settings.Rate).Take(s.Registry.Now(), 1)
-		_, limit := s.Request(t, 0).State.Machines().Made()
-		limit.Enter(s.Registry.Now(), queue.NewWaiter())
-		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
-		assert.Equal(t, 1, s.Last.Waiting, "the limiter is off, and the rate is new")
 
 		s = exchangetest.New(t, policy.Rule{})
 		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)

@@ -30,7 +30,7 @@ type Fleet interface {
 	Join(instant.Clock) error
 	// Host returns the fleet's view of a host. It may change the outage of the host, and wake who waits for its rate. The fleet
 	// forgets the host when the Transport does.
-	Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) Host
+	Host(name string, l *line.Line, made func() *concurrency.Limiter) Host
 	// Scope returns a number for the credentials of a request, or for the ThrottleKey of its rule. It is the same in all members.
 	Scope(req *http.Request, key func(*http.Request) string) uint64
 	State() State

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -126,34 +126,6 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// The eviction of a hold that is over wakes one of its waiters. Each waiter that goes or leaves
-// wakes the next, so all of them hear of it.
-func TestCrowdOfAnEvictedHold(t *testing.T) {
-	const n = 100_000
-	var c throttle.Throttle
-	var woken []*queue.Waiter
-	ws := make([]queue.Waiter, n)
-	c.Hold(0, 1, sec, exact, 0)
-	for i := range ws {
-		ws[i].Woken = func(w *queue.Waiter) { woken = append(woken, w) }
-		c.Enter(0, 1, &ws[i])
-	}
-	for key := range uint64(queue.MaxScopes) {
-		c.Hold(sec, 2+key, time.Hour, exact, 0)
-		c.Enter(sec, 2+key, &queue.Waiter{Woken: func(*queue.Waiter) {}})
-	}
-	require.Len(t, woken, 1, "the eviction wakes")
-	gone := 0
-	for i := 0; i < len(woken); i++ {
-		if gone++; i%7 == 3 {
-			c.Leave(woken[i])
-			continue
-		}
-		require.Equal(t, queue.Go, c.Enter(sec, 1, woken[i]).Verb)
-	}
-	assert.Equal(t, n, gone, "heard of it")
-}
-
 func limiterCrowd(t testing.TB) *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
 	conf := concurrency.Config{Max: len(slots)}
@@ -202,7 +174,7 @@ func throttleCrowd(testing.TB) *crowd {
 			{"a shorter hold", hold(sec)},
 			{"an answer", func(now instant.Instant) { c.Answered(now, 1, 0) }},
 			{"another scope", func(now instant.Instant) { c.Hold(now, 2, sec, exact, 0) }},
-			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
+			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.State(1) }},
 		},
 	}
 }
@@ -211,33 +183,34 @@ func pacingCrowd(t testing.TB) *crowd {
 	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) {
-			p.Note(now, 1, pacing.Pass{}, pacing.Named{Remaining: left, Limit: 100, Reset: reset}, pacing.Config{})
+			p.Note(now, 1, pacing.Pass{}, field.Quota{Remaining: left, Limit: 100, Reset: reset}, pacing.Config{})
 		}
 	}
 	note(0, 30*sec)(0)
 	return &crowd{
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, pacing.Config{}) },
-		leave: func(w *queue.Waiter) { p.Leave(1, w) },
+		leave: p.Leave,
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
 			{"another scope", func(now instant.Instant) {
-				p.Note(now, 2, pacing.Pass{}, pacing.Named{Remaining: 0, Limit: 9, Reset: sec}, pacing.Config{})
+				p.Note(now, 2, pacing.Pass{}, field.Quota{Remaining: 0, Limit: 9, Reset: sec}, pacing.Config{})
 			}},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}
 }
 
-func rateCrowd(t testing.TB) *crowd {
-	conf := rate.Config{PerSecond: 0.5, Burst: 1}
-	r := rate.New(conf, nil)
+func rateCrowd(testing.TB) *crowd {
+	g, r := new(concurrency.Limiter), rate.New(rate.Config{PerSecond: 0.5, Burst: 1}, nil)
 	r.Take(0, 1)
 	return &crowd{
-		enter: r.Enter,
-		leave: r.Leave,
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer {
+			return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})
+		},
+		leave: g.Leave,
 		events: []occurrence{
-			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}) }},
-			{"a look", func(now instant.Instant) { r.Peek(now, 1) }},
+			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}); g.WakeFirst() }},
+			{"a look", func(now instant.Instant) { r.Peek(now, 1, g.State().Cost) }},
 		},
 	}
 }

@@ -30,8 +30,9 @@
 // the queues in which requests wait, the answers of the machines, the order of the locks,
 // and which scope makes room for another. The package hosttest has a clock for the tests.
 //
-//	instant ◀── queue ◀── news, throttle, pacing, rate ◀── concurrency
-//	   ▲
+//	instant ◀── queue ◀── news, throttle, pacing, concurrency
+//	   ▲                                               │
+//	   ├── rate ◀──────────────────────────────────────┘
 //	   ├── outage ◀── budget ◀── line, which stands on queue, too
 //	   └── pool
 package host

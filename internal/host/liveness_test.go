@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -94,26 +95,30 @@ func pacingRig(rng *rand.Rand) rig {
 	var passed uint64
 	conf := pacing.Config{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
 	event := func(now instant.Instant) {
-		p.Note(now, 1, pacing.Pass{Mark: max(passed, 3) - uint64(rng.IntN(4))}, pacing.Named{Remaining: rng.Int64N(20), Limit: 20, Reset: time.Duration(rng.IntN(10)) * sec}, conf)
+		p.Note(now, 1, pacing.Pass{Mark: max(passed, 3) - uint64(rng.IntN(4))}, field.Quota{Remaining: rng.Int64N(20), Limit: 20, Reset: time.Duration(rng.IntN(10)) * sec}, conf)
 	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := p.Enter(now, 1, w, conf)
 		passed = max(passed, a.Mark)
 		return a
 	}
-	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, event}
+	return rig{enter, p.Leave, event}
 }
 
 func rateRig(rng *rand.Rand) rig {
 	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3)}
-	r := rate.New(conf, nil)
+	r, g := rate.New(conf, nil), new(concurrency.Limiter)
 	event := func(now instant.Instant) {
 		if rng.IntN(4) == 0 {
 			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
 			r.Set(now, conf)
+			g.WakeFirst()
 		}
 	}
-	return rig{r.Enter, r.Leave, event}
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})
+	}
+	return rig{enter, g.Leave, event}
 }
 
 type stander struct {

@@ -107,7 +107,7 @@ func (s *State[R]) Failing() bool {
 // Join makes the host's machines, unless there are some, and returns the fleet's view of the host.
 func (s *State[R]) Join(f fleetlink.Fleet) fleetlink.Host {
 	m := new(Machines)
-	m.Fleet = f.Host(s.name, &m.Line, m.Made)
+	m.Fleet = f.Host(s.name, &m.Line, m.LimiterMade)
 	s.machines.CompareAndSwap(nil, m)
 	return s.Machines().Fleet
 }
@@ -163,23 +163,19 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 	return l.rate.Load()
 }
 
-// Made returns the limiter and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*concurrency.Limiter, *rate.Rate) {
+// LimiterMade returns the limiter, in whose queue requests wait for the rate as well, or nil if nobody asked for it yet.
+func (m *Machines) LimiterMade() *concurrency.Limiter {
 	if l := m.limits.Load(); l != nil {
-		return l.limiter.Load(), l.rate.Load()
+		return l.limiter.Load()
 	}
-	return nil, nil
+	return nil
 }
 
 // WakeFirst lets the first in each queue ask again, because the rule has changed.
 func (m *Machines) WakeFirst() {
 	m.Line.Hear(func(*outage.Outage) {})
-	limiter, rate := m.Made()
-	if limiter != nil {
+	if limiter := m.LimiterMade(); limiter != nil {
 		limiter.WakeFirst()
-	}
-	if rate != nil {
-		rate.WakeFirst()
 	}
 }
 

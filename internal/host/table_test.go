@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
@@ -404,7 +405,7 @@ func TestQuietAndCalm(t *testing.T) {
 		"news":            {func(m *Machines) { m.News().Begin(news.Change{}, func() {}) }, false, false},
 		"bad connections": {func(m *Machines) { m.Pools().Failed(m.Pools().Current(), pool.Proof, nil) }, true, false},
 		"a quota": {func(m *Machines) {
-			m.Limits().Pacing().Note(0, 1, pacing.Pass{}, pacing.Named{Limit: 1, Reset: time.Second}, pacing.Config{})
+			m.Limits().Pacing().Note(0, 1, pacing.Pass{}, field.Quota{Limit: 1, Reset: time.Second}, pacing.Config{})
 		}, true, false},
 	} {
 		s := new(State[int])
@@ -423,8 +424,8 @@ func TestMadeOnce(t *testing.T) {
 	r := m.Rate(rate.Config{PerSecond: 1})
 	assert.NotNil(t, r)
 	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
-	limiter, made := m.Made()
-	assert.True(t, limiter == nil && made == r)
+	assert.Nil(t, m.LimiterMade())
+	assert.Same(t, m.Limits().Concurrency(), m.LimiterMade())
 }
 
 func TestStateFillsOneCacheLine(t *testing.T) {

@@ -56,10 +56,8 @@ func (p *Permit) Headers(r *exchange.Request, o *attempt.Outcome) {
 // hearQuotas tells the pacing which quotas a response names.
 func (p *Permit) hearQuotas(r *exchange.Request, now instant.Instant, o *attempt.Outcome) {
 	all := field.Quotas(o.Resp.Header)
-	machine := limitsOf(r).Pacing()
 	for _, q := range all {
-		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
-		machine.Note(now, r.Scope(), p.pass, named, r.Rule.Settings.Pacing)
+		limitsOf(r).Pacing().Note(now, r.Scope(), p.pass, q, r.Rule.Settings.Pacing)
 	}
 	if f := r.State.Machines().Fleet; f != nil {
 		f.Named(now, r.Scope(), o.SentAt, all, o.Status() < 400)

@@ -10,7 +10,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -22,16 +21,27 @@ import (
 // attempt. After it, Headers and Done tell the limits about the response (see done.go). Cancel gives
 // back the grants that no attempt has taken over.
 type Permit struct {
-	slot     attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
-	refused  *attempt.Slot   // that of such a response, if a copy was sent; nil: none
-	pass     pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
-	queued   *attempt.Queued // of the attempt, while it asks
-	since    instant.Instant // when it began to ask
-	latest   instant.Instant // when it has to go at the latest; 0: it may always
-	heard    headersSeen     // of the headers of its response
-	at       atLimit         // where it waits; here so that a wait costs less
-	refusals uint32          // that the throttle knew of when it let the attempt go; 0 if nothing was held
+	slot    attempt.Slot    // at the limiter, until an attempt takes it over, and then of a response that is no success
+	refused *attempt.Slot   // that of such a response, if a copy was sent; nil: none
+	pass    pacing.Pass     // the numbers of the attempt at the pacing; zero if no quota was known
+	queued  *attempt.Queued // of the attempt, while it asks
+	since   instant.Instant // when it began to ask
+	latest  instant.Instant // when it has to go at the latest; 0: it may always
+	heard   headersSeen     // of the headers of its response
+	at      atLimit         // where it waits; here so that a wait costs less
+	named   instant.Instant // the end of the hold that the throttle knew of when it let the attempt go; 0: there was none
 }
+
+// A limit is where a request may have to wait. It asks them in this order.
+type limit uint8
+
+const (
+	atThrottle limit = iota // for the end of a hold of the scope, and for its turn in the ramp
+	atFleet                 // for the holds and quotas of other members
+	atPacing                // for a share of the server's quota
+	atLimiter               // for a slot, for a token of the rate, or for both
+	limits
+)
 
 // The limits at which a request waits, by the names that everybody has for them.
 const (
@@ -39,7 +49,6 @@ const (
 	LimitPacing      = "quota"
 	LimitConcurrency = "concurrency"
 	LimitRate        = "rate_limit"
-	limitFleet       = "fleet" // the holds and quotas of other members
 )
 
 // Acquire waits until the limits let an attempt go. The hold of the server comes
@@ -56,13 +65,7 @@ func (p *Permit) Acquire(r *exchange.Request, queued *attempt.Queued, latest ins
 	}
 	p.queued, p.since, p.latest = queued, r.Registry.Now(), latest
 	for {
-		if no := p.awaitServer(r); no != nil {
-			return no
-		}
-		if queued.Throttle > 0 {
-			r.Review() // the hold may be over, and there is no slot yet
-		}
-		waited, no := p.awaitRule(r)
+		waited, no := p.await(r)
 		if no != nil || !waited || !p.isHeldAgain(r) {
 			p.tellWaits(r, no)
 			return no
@@ -70,6 +73,33 @@ func (p *Permit) Acquire(r *exchange.Request, queued *attempt.Queued, latest ins
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time, and the request is not yet due.
 		p.slot.Release()
+	}
+}
+
+// await waits at each limit in turn.
+func (p *Permit) await(r *exchange.Request) (waited bool, no *exchange.Rejection) {
+	p.begin(r)
+	for at := range limits {
+		if !mayWait(r, at) {
+			continue
+		}
+		more, no := p.wait(r, at)
+		if no != nil {
+			p.slot.Release()
+			return true, no
+		}
+		if waited = waited || more; at == atThrottle && p.queued.Throttle > 0 {
+			r.Review() // the hold may be over, and there is no slot yet
+		}
+	}
+	return waited, nil
+}
+
+// begin begins to ask the limits.
+func (p *Permit) begin(r *exchange.Request) {
+	p.named, p.pass = 0, pacing.Pass{}
+	if r.Rule.Concurrency {
+		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
 	}
 }
 
@@ -85,85 +115,15 @@ func (p *Permit) tellWaits(r *exchange.Request, no *exchange.Rejection) {
 	}
 }
 
-// awaitServer waits for the end of a hold of the scope, and for its turn in the ramp.
-func (p *Permit) awaitServer(r *exchange.Request) *exchange.Rejection {
-	if p.refusals = 0; !mayWait(r, LimitThrottle) {
-		return nil
-	}
-	_, _, no := p.wait(r, LimitThrottle, &p.queued.Throttle)
-	return no
-}
-
-// awaitRule waits for the word of others, and for the limits that the rule turns on: a share of the server's
-// quota, the rate, and a slot at the limiter.
-func (p *Permit) awaitRule(r *exchange.Request) (waited bool, no *exchange.Rejection) {
-	var more bool
-	p.pass = pacing.Pass{}
-	if mayWait(r, limitFleet) {
-		if _, waited, no = p.wait(r, limitFleet, &p.queued.Throttle); no != nil {
-			return waited, no
-		}
-	}
-	if mayWait(r, LimitPacing) {
-		_, more, no = p.wait(r, LimitPacing, &p.queued.Pacing)
-		if waited = waited || more; no != nil {
-			return waited, no
-		}
-	}
-	switch {
-	case r.Rule.Concurrency:
-		more, no = p.awaitSlot(r, limitsOf(r).Concurrency())
-	case r.Rule.RateLimit:
-		more, no = p.awaitRate(r)
-	}
-	return waited || more, no
-}
-
-// awaitSlot waits for a token of the rate, if the rule has one, and for a slot at the
-// limiter. It takes both at the same moment.
-func (p *Permit) awaitSlot(r *exchange.Request, limiter *concurrency.Limiter) (waited bool, no *exchange.Rejection) {
-	p.slot = attempt.Slot{Home: r.Registry, Limiter: limiter}
-	if _, waited, no = p.wait(r, LimitConcurrency, &p.queued.Concurrency); no != nil {
-		p.slot.Release()
-	}
-	return waited, no
-}
-
-// awaitRate takes a token of the rate.
-func (p *Permit) awaitRate(r *exchange.Request) (waited bool, no *exchange.Rejection) {
-	a, waited, no := p.wait(r, LimitRate, &p.queued.Rate)
-	early := a.Until.Sub(r.Registry.Now())
-	if no != nil || early <= 0 {
-		return waited, no
-	}
-	now := time.Now()
-	if no := r.TooLate(now, now.Add(early), p.latest); no != nil {
-		no.Limit = LimitRate
-		return true, no
-	}
-	defer func() { p.queued.Rate += time.Since(now) }()
-	if err := r.Sleep(early, nil); err != nil {
-		return true, &exchange.Rejection{Err: err, Limit: LimitRate}
-	}
-	return true, nil
-}
-
 // TryAcquire asks the limits for an attempt that does not wait. If it reports false, the caller cancels
 // the permit. A share of a quota is lost then, and nothing else is taken.
 func (p *Permit) TryAcquire(r *exchange.Request, now instant.Instant) bool {
 	p.since = now // from then to the deadline, a fleet makes it wait for three quarters of the time
-	for _, limit := range [...]string{LimitThrottle, limitFleet, LimitPacing} {
-		if mayWait(r, limit) && !p.ask(r, limit, now) {
+	p.begin(r)
+	for at := range limits {
+		if mayWait(r, at) && !p.ask(r, at, now) {
 			return false
 		}
-	}
-	switch {
-	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
-		return p.ask(r, LimitConcurrency, now)
-	case r.Rule.RateLimit:
-		limit := r.State.Machines().Rate(r.Rule.Settings.Rate)
-		return limit.Queue() == 0 && limit.Take(now, r.Cost())
 	}
 	return true
 }
@@ -179,12 +139,14 @@ func (p *Permit) HasMore(r *exchange.Request, o *attempt.Outcome) bool {
 // counted from now, and the limit that takes longest.
 func (p *Permit) Forecast(r *exchange.Request, now time.Time) (turn time.Duration, limit string) {
 	if r.Rule.RateLimit {
-		turn, limit = r.State.Machines().Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost()), LimitRate
+		m := r.State.Machines()
+		others := m.LimiterMade().State().Cost
+		turn, limit = m.Rate(r.Rule.Settings.Rate).Peek(r.Registry.InstantOf(now), r.Cost(), others), LimitRate
 	}
-	if mayWait(r, LimitThrottle) {
+	if mayWait(r, atThrottle) {
 		// The request's own wait keeps its own jitter although the hold has jitter as well.
 		at := r.Registry.Now()
-		named := min(limitsOf(r).Throttle.Named(at, r.Scope()).Sub(at), r.Rule.Settings.Throttle.Longest()-r.Held)
+		named := min(limitsOf(r).Throttle.State(r.Scope()).Named.Sub(at), r.Rule.Settings.Throttle.Longest()-r.Held)
 		if named > turn {
 			turn, limit = named, LimitThrottle
 		}
@@ -207,14 +169,16 @@ func (p *Permit) Cancel() {
 // limitsOf returns the limits of the request's host.
 func limitsOf(r *exchange.Request) *host.Limits { return r.State.Machines().Limits() }
 
-// mayWait reports whether the server, or the word of others, may make the request wait at a limit.
-func mayWait(r *exchange.Request, limit string) bool {
+// mayWait reports whether a limit may make the request wait.
+func mayWait(r *exchange.Request, at limit) bool {
 	m := r.State.Machines()
-	switch limit {
-	case limitFleet:
+	switch at {
+	case atFleet:
 		return m.Fleet != nil && !m.Fleet.Quiet()
-	case LimitPacing:
+	case atPacing:
 		return r.Rule.QuotaPacing && !m.Limits().Pacing().Quiet()
+	case atLimiter:
+		return r.Rule.Concurrency || r.Rule.RateLimit
 	}
 	return r.Rule.Policy.ShareRetryAfter == policy.On && !m.Limits().Quiet()
 }
@@ -223,8 +187,8 @@ func mayWait(r *exchange.Request, limit string) bool {
 // is not over, or named its quota for the first time, under which the request is not due.
 func (p *Permit) isHeldAgain(r *exchange.Request) bool {
 	now := r.Registry.Now()
-	if mayWait(r, LimitThrottle) && limitsOf(r).Throttle.HeldSince(now, r.Scope(), p.refusals) {
+	if mayWait(r, atThrottle) && limitsOf(r).Throttle.State(r.Scope()).Named > max(now, p.named) {
 		return true
 	}
-	return p.pass == (pacing.Pass{}) && mayWait(r, LimitPacing) && !p.ask(r, LimitPacing, now)
+	return p.pass == (pacing.Pass{}) && mayWait(r, atPacing) && !p.ask(r, atPacing, now)
 }

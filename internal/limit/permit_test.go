@@ -155,7 +155,7 @@ func TestAcquire(t *testing.T) {
 					assert.Equal(t, []any{row.why, row.limit, no.Why == exchange.WhyGone}, []any{no.Why, no.Limit, no.Err != nil})
 					if (no.Why == exchange.WhyLate || no.Why == exchange.WhyOverdue) && row.latest >= 0 {
 						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
-						held := s.Registry.TimeOf(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), r.Scope()))
+						held := s.Registry.TimeOf(r.State.Machines().Limits().Throttle.State(r.Scope()).Open)
 						assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
 					}
 				} else {
@@ -332,7 +332,7 @@ func TestDone(t *testing.T) {
 				assert.Equal(t, row.held, r.State.Machines().LimitsMade() != nil, "%s: others need no limits", name)
 				assert.True(t, 0 <= u && u < 1)
 				assert.Equal(t, row.held, len(s.Sent) == 1, "%s: the fleet was told %d holds", name, len(s.Sent))
-				until := r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), r.Scope())
+				until := r.State.Machines().Limits().Throttle.State(r.Scope()).Open
 				assert.Equal(t, row.held, until > 0, name)
 				if row.held {
 					assert.Equal(t, change(news.Held, false, row.code, false), s.Told[0], name)
@@ -465,7 +465,7 @@ func TestTold(t *testing.T) {
 			p.Headers(r, &o) // again
 			_, u := s.Done(r, p, &o)
 			assert.Equal(t, p.heard.u, u, "the jitter of the hold")
-			assert.Equal(t, end, r.State.Machines().Limits().Throttle.Named(s.Registry.Now(), r.Scope()), "since the headers")
+			assert.Equal(t, end, r.State.Machines().Limits().Throttle.State(r.Scope()).Named, "since the headers")
 			assert.Len(t, s.Sent, 2, "that of the headers, and that of the body")
 		})
 	}
@@ -495,7 +495,7 @@ func TestTold(t *testing.T) {
 			if synctest.Wait(); s.Last.Fleet {
 				time.Sleep(s.Last.Until.Sub(s.Registry.Now()))
 			} else {
-				time.Sleep(r.State.Machines().Limits().Throttle.Held(s.Registry.Now(), 0).Sub(s.Registry.Now()))
+				time.Sleep(r.State.Machines().Limits().Throttle.State(0).Open.Sub(s.Registry.Now()))
 			}
 			for _, row := range []struct {
 				o    attempt.Outcome
@@ -640,8 +640,8 @@ func TestTold(t *testing.T) {
 		synctest.Wait()
 		s.Update(t, limited.Or(rated))
 		start := time.Now()
-		_, rate := s.Request(t, 0).State.Machines().Made()
-		rate.Take(s.Registry.Now(), 1)
+		newest := s.Request(t, 0)
+		newest.State.Machines().Rate(newest.Rule.Settings.Rate).Take(s.Registry.Now(), 1)
 		first.Cancel()
 		assert.Nil(t, <-went)
 		assert.Equal(t, start, time.Now(), "a request that began before needs no token")

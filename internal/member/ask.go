@@ -15,8 +15,8 @@ import (
 func (h *host) Set(now instant.Instant, c rate.Config) { h.tokens.Set(now, c) }
 
 // Take is as in rate.Tokens.
-func (h *host) Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
-	return h.tokens.Take(now, ahead, n)
+func (h *host) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
+	return h.tokens.Take(now, n)
 }
 
 // WaitFor is as in rate.Tokens.
@@ -51,26 +51,18 @@ func (q question) message(k fleetmsg.Kind, unit string) fleetmsg.Message {
 
 // waiting returns how many tokens the requests that wait can use now. Tokens that wait with them for a slot would be lost to the other
 // members.
-func (h *host) waiting() (n int) {
-	limiter, limit := h.made()
-	if limiter != nil {
-		g := limiter.State()
-		n = min(g.Waiting+g.ForRate, max(1, g.Limit-g.InFlight))
+func (h *host) waiting() int {
+	g := h.made().State()
+	if free := g.Limit - g.InFlight; free < g.Waiting+g.ForRate {
+		return max(1, free)
 	}
-	if limit != nil {
-		n += limit.Waiting()
-	}
-	return n
+	return g.Cost
 }
 
-// wake wakes who waits for the rate. With a concurrency limit that is in its queue.
+// wake wakes who waits for the rate.
 func (h *host) wake() {
-	limiter, limit := h.made()
-	if limiter != nil {
+	if limiter := h.made(); limiter != nil {
 		limiter.WakeFirst()
-	}
-	if limit != nil {
-		limit.WakeFirst()
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -46,7 +45,7 @@ type host struct {
 	member *member
 	name   string
 	line   *line.Line
-	made   func() (*concurrency.Limiter, *rate.Rate)
+	made   func() *concurrency.Limiter
 	rule   atomic.Pointer[rule] // nil before the first Obey
 	asked  atomic.Pointer[rule] // for which the fleet has been asked; nil: it has not
 
@@ -68,6 +67,9 @@ type rule struct {
 	longest       time.Duration // that the word of a fleet holds a request
 	unit          string        // of the rate. Members with a Cost share no tokens with members without it
 }
+
+// pacing returns how the word of a fleet spreads requests.
+func (r *rule) pacing() pacing.Config { return pacing.Config{MaxWait: r.longest} }
 
 // Obey is told the rule, and asks the fleet if more matters than before. The fleet may answer within Tell. So no request goes
 // before it, and that includes one that comes meanwhile and asks as well.
@@ -113,7 +115,7 @@ func (h *host) Held(now instant.Instant, scope uint64, status int, wait time.Dur
 func (h *host) hold(now instant.Instant, scope uint64, wait time.Duration) (until instant.Instant) {
 	r := h.rule.Load()
 	wait = min(wait, r.longest)
-	if !r.holds || wait <= 0 || now.Add(wait) <= h.holds.Named(now, scope) {
+	if !r.holds || wait <= 0 || now.Add(wait) <= h.holds.State(scope).Named {
 		return 0
 	}
 	spread := max(time.Duration(h.member.members())*memberGap, min(wait/2, time.Second))
@@ -139,7 +141,7 @@ func (h *host) Named(now instant.Instant, scope uint64, sent instant.Instant, al
 			h.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Scope: scope, Unit: q.Unit, Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
 		}
 	}
-	h.quotas.named(now, scope, sent, all, success, h.rule.Load().longest)
+	h.quotas.named(now, scope, sent, all, success, h.rule.Load().pacing())
 }
 
 // hearQuota notes a quota that another member was told.
@@ -149,7 +151,7 @@ func (h *host) hearQuota(now instant.Instant, m fleetmsg.Message) {
 		return
 	}
 	q := field.Quota{Unit: m.Unit, Remaining: wholeUnits(m.Amount), Limit: wholeUnits(m.Limit), Reset: m.Wait}
-	if h.quotas.heard(now, m.Scope, q, min(max(m.Members, 1), maxMembers), r.longest) && pacing.Low(q.Remaining, q.Limit) {
+	if h.quotas.heard(now, m.Scope, q, min(max(m.Members, 1), maxMembers), r.pacing()) && pacing.Low(q.Remaining, q.Limit) {
 		h.note(news.Change{Key: news.Key{Condition: news.LowQuota, Scope: m.Scope}, Since: now, Until: instant.After(now, m.Wait), Room: int(q.Remaining)})
 	}
 }
@@ -195,7 +197,7 @@ func (h *host) hearUp(at instant.Instant) {
 }
 
 // Quiet reports whether all requests may go.
-func (h *host) Quiet() bool { return h.holds.Quiet() && h.quotas.n.Load() == 0 }
+func (h *host) Quiet() bool { return h.holds.Quiet() && h.quotas.scopes.Quiet() }
 
 // Enter asks for a request to pass.
 func (h *host) Enter(now instant.Instant, scope uint64, w *queue.Waiter) queue.Answer {
@@ -212,7 +214,7 @@ func (h *host) Enter(now instant.Instant, scope uint64, w *queue.Waiter) queue.A
 	if !r.quotas {
 		return queue.Answer{}
 	}
-	return h.quotas.enter(now, scope, w, r.longest)
+	return h.quotas.enter(now, scope, w, r.pacing())
 }
 
 // Leave takes a request out of its queue.

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/outage"
@@ -54,7 +55,7 @@ func in(t *testing.T, title string, rule policy.Rule, play func(*site)) {
 				Scope: func(text string) uint64 { return uint64(len(text)) },
 			}).Link()
 			require.NoError(t, s.fleet.Join(s.Clock))
-			s.Host = s.fleet.Host(name, &s.machines.Line, s.machines.Made)
+			s.Host = s.fleet.Host(name, &s.machines.Line, s.machines.LimiterMade)
 			s.Obey(&rule)
 			time.Sleep(time.Minute)
 			require.Equal(t, []fleetmsg.Message{{Kind: fleetmsg.Meet, Host: name}}, s.said())
@@ -311,11 +312,18 @@ func TestQuotas(t *testing.T) {
 		for i := range uint64(300) {
 			s.hears(fleetmsg.Quota, fleetmsg.Message{Limit: 100, Wait: time.Minute, Scope: i})
 		}
-		assert.Len(s, s.Heard(s.Now()), queue.MaxScopes)
+		held := 0
+		for i := range uint64(300) {
+			w := queue.NewWaiter()
+			if s.Enter(s.Now(), i, w).Verb == queue.Wait {
+				held++
+			}
+			s.Leave(i, w)
+		}
+		assert.Equal(s, queue.MaxScopes, held)
 		for i := range 10 {
 			s.hears(fleetmsg.Quota, fleetmsg.Message{Amount: 90, Limit: 100, Wait: time.Minute, Unit: string(rune('a' + i))})
 		}
-		assert.Zero(s, s.waits(299, 0))
 		for _, x := range []float64{-1, math.NaN(), math.Inf(1), 1e300, 0.9} {
 			s.hears(fleetmsg.Quota, fleetmsg.Message{Amount: x, Limit: x, Wait: math.MaxInt64, Members: math.MaxInt, Scope: 1})
 			s.hears(fleetmsg.Hold, fleetmsg.Message{Wait: math.MaxInt64, Scope: 1})
@@ -416,17 +424,20 @@ func TestTokens(t *testing.T) {
 	in(t, "", policy.Rule{Cost: func(*http.Request) int { return 1 }}, func(s *site) {
 		conf := rate.Config{PerSecond: 4, Burst: 2}
 		limit := rate.New(conf, s.Host)
+		enter := func(w *queue.Waiter) queue.Answer {
+			return s.machines.Limits().Concurrency().Enter(s.Now(), nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: limit})
+		}
 		leave := fleetmsg.Message{Kind: fleetmsg.Leave}
 		s.hear(leave)
 		assert.Empty(s, s.said(), "it has no tokens")
 		s.Ask(s.Now(), 0, false)
 		assert.Empty(s, s.said(), "nobody waits")
 		w := queue.NewWaiter()
-		assert.Equal(s, queue.Wait, limit.Enter(s.Now(), w).Verb)
+		assert.Equal(s, queue.Wait, enter(w).Verb)
 		s.Ask(s.Now(), 0, true)
 		assert.Equal(s, []fleetmsg.Message{{Kind: fleetmsg.AskTokens, Host: name, Unit: "cost", PerSecond: 4, Burst: 2, Amount: 1}}, s.said())
 		s.hears(fleetmsg.Tokens, fleetmsg.Message{Amount: 1})
-		assert.Equal(s, queue.Wait, limit.Enter(s.Now(), w).Verb, "tokens of another unit")
+		assert.Equal(s, queue.Wait, enter(w).Verb, "tokens of another unit")
 		s.hears(fleetmsg.Tokens, fleetmsg.Message{Amount: 1, Unit: "cost"})
 		s.hear(leave)
 		s.hear(leave)
@@ -436,14 +447,14 @@ func TestTokens(t *testing.T) {
 		limit := s.machines.Rate(rate.Config{PerSecond: 4, Burst: 2})
 		s.Set(s.Now(), rate.Config{PerSecond: 4, Burst: 2})
 		for range 5 {
-			limit.Enter(s.Now(), queue.NewWaiter())
+			s.machines.Limits().Concurrency().Enter(s.Now(), nil, queue.NewWaiter(), concurrency.Config{Max: concurrency.NoMax, Rate: limit})
 		}
 		s.Ask(s.Now(), 0, false)
 		assert.Equal(s, 3.0, s.said()[0].Amount, "those that wait")
 	})
 	for members, silence := range map[int]time.Duration{0: 10 * ms, 2: 700 * ms} {
 		in(t, "after the first 250 ms", policy.Rule{}, func(s *site) {
-			conf, other := rate.Config{PerSecond: 4, Burst: 2}, s.fleet.Host("http://other.test", &s.machines.Line, s.machines.Made)
+			conf, other := rate.Config{PerSecond: 4, Burst: 2}, s.fleet.Host("http://other.test", &s.machines.Line, s.machines.LimiterMade)
 			other.Obey(&policy.Rule{})
 			if members > 0 {
 				s.hears(fleetmsg.Members, fleetmsg.Message{Members: members})
@@ -488,7 +499,7 @@ func TestForgotten(t *testing.T) {
 		s.hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://other.test", Wait: sec})
 		assert.True(s, s.Quiet())
 		for i := range 1000 {
-			h := s.fleet.Host(string(rune('a'+i)), &s.machines.Line, s.machines.Made)
+			h := s.fleet.Host(string(rune('a'+i)), &s.machines.Line, s.machines.LimiterMade)
 			h.Obey(&holding)
 		}
 		runtime.GC()

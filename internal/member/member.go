@@ -27,7 +27,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/line"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/scope"
 )
 
@@ -99,10 +98,8 @@ func (m *member) Scope(req *http.Request, key func(*http.Request) string) uint64
 }
 
 // Host returns a host. It hears of others from its first Obey on.
-func (m *member) Host(name string, l *line.Line, made func() (*concurrency.Limiter, *rate.Rate)) fleetlink.Host {
-	h := &host{member: m, name: name, line: l, made: made}
-	h.quotas.scopes = map[uint64]*quota{}
-	return h
+func (m *member) Host(name string, l *line.Line, made func() *concurrency.Limiter) fleetlink.Host {
+	return &host{member: m, name: name, line: l, made: made}
 }
 
 // meet lets a host hear of others. The hosts that the Transport has forgotten are dropped when their number has doubled.

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	xrate "golang.org/x/time/rate"
-
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
@@ -107,7 +105,7 @@ func (s *tokens) Set(now instant.Instant, c rate.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conf == (rate.Config{}) {
-		s.own, s.members, s.bucket = -instant.Never, 1, rate.NewBucket(c)
+		s.own, s.members = -instant.Never, 1
 	} else if c.PerSecond != s.conf.PerSecond {
 		s.forget(now)
 	}
@@ -281,40 +279,36 @@ func (s *tokens) WaitFor(now instant.Instant, n int, first bool) time.Duration {
 
 // Take takes n tokens, of the fleet or of the member's own part. Of a bucket that has only a part of the burst, the rest is owed: the
 // member waits for it afterwards.
-func (s *tokens) Take(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
+func (s *tokens) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.collect(now, n)
 	if s.fromFleet(now) {
-		return s.takeLeased(now, ahead, n)
+		return s.takeLeased(now, n)
 	}
 	some := min(n, s.part)
-	if at, ask, ok = s.bucket.Take(now, ahead, some); !ok {
-		return s.orAnswer(now, at.Sub(now)), s.orAnswer(now, ask.Sub(now)), false
+	if ask, ok = s.bucket.Take(now, some); !ok {
+		return s.orAnswer(now, ask.Sub(now)), false
 	}
 	s.count(n)
-	for n -= some; n > 0; n -= some {
-		some = min(n, s.part)
-		s.bucket.Limiter.ReserveN(clockTime(now), some)
-	}
-	return at, ask, true
+	s.bucket.Owe(n - some)
+	return 0, true
 }
 
 // takeLeased takes n tokens of the fleet; the lock is held.
-func (s *tokens) takeLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, ok bool) {
+func (s *tokens) takeLeased(now instant.Instant, n int) (ask instant.Instant, ok bool) {
 	s.expire(now)
 	at, enough := s.last(n)
 	if !enough {
-		at = s.answer(now)
-		return at, at, false
+		return s.answer(now), false
 	}
-	if at > instant.After(now, ahead) {
-		return at, at.Add(-ahead), false
+	if at > now {
+		return at, false
 	}
 	s.need = 0
 	s.spend(n)
 	s.count(n)
-	return max(at, now), 0, true
+	return 0, true
 }
 
 // collect notes that the first waiter needs n tokens together.
@@ -377,11 +371,7 @@ func (s *tokens) hearNothing(now instant.Instant) {
 	// No burst: tokens that this member saved up while the fleet answered are not its own. If each member
 	// had its first token at once, many members would send far more than the rate together. So
 	// these tokens come at random times, in the time in which the rate has a token for each member.
-	own, limit := 1-s.luck*(1-1/float64(s.members)), s.bucket.Limiter.Limit()
-	if s.bucket.Limiter.TokensAt(clockTime(now)) > own {
-		s.bucket.Limiter = xrate.NewLimiter(limit, s.part)
-		s.bucket.Limiter.AllowN(clockTime(now.Add(-interval(float64(limit)/own))), s.part)
-	}
+	s.bucket.Cut(now, 1-s.luck*(1-1/float64(s.members)))
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens
@@ -415,6 +405,3 @@ func (s *tokens) divide(now instant.Instant) {
 	s.part = max(1, int(math.Round(float64(s.conf.Burst)/float64(s.members))))
 	s.bucket.Set(now, rate.Config{PerSecond: s.conf.PerSecond / float64(s.members), Burst: s.part})
 }
-
-// clockTime returns now as x/time needs it. The date does not matter.
-func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }

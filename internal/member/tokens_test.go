@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -29,10 +30,21 @@ func TestFigures(t *testing.T) {
 		[...]time.Duration{AnswerTime, FirstTime, MetTime, askEvery, askJitter, tokenLife})
 }
 
-// A fleetRate is a rate whose tokens come from a fleet.
+// A fleetRate is a rate whose tokens come from a fleet, and the queue of those who wait for it.
 type fleetRate struct {
 	*rate.Rate
+	concurrency.Limiter
 	t tokens
+}
+
+func (r *fleetRate) Enter(now instant.Instant, w *queue.Waiter) queue.Answer {
+	a := r.Limiter.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r.Rate, Cost: w.Costs()})
+	a.Room, a.NoToken = false, false
+	return a
+}
+
+func (r *fleetRate) Peek(now instant.Instant) time.Duration {
+	return r.Rate.Peek(now, 1, r.State().Cost)
 }
 
 func newRate(c rate.Config, members int) *fleetRate {
@@ -86,11 +98,11 @@ func TestRateFromFleet(t *testing.T) {
 	mustAskFor(t, r, sec, 2, 2)
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
 	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
-	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 40*ms), Until: sec + 50*ms}), r.Enter(sec+ms, first))
-	assert.Equal(t, AnswerTime, r.Peek(sec+ms, 1), "behind the waiters, with the next question")
-	assert.Equal(t, queue.Answer{Until: sec + 50*ms}, r.Enter(instant.At(sec+40*ms), first))
+	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: sec + 50*ms, Until: sec + 50*ms}), r.Enter(sec+ms, first))
+	assert.Equal(t, AnswerTime, r.Peek(sec+ms), "behind the waiters, with the next question")
+	assert.Equal(t, queue.Answer{}, r.Enter(sec+50*ms, first))
 	assert.True(t, hosttest.Woken(second))
-	assert.Equal(t, queue.Answer{Until: sec + 80*ms}, r.Enter(sec+80*ms, second))
+	assert.Equal(t, queue.Answer{}, r.Enter(sec+80*ms, second))
 	// It asks for what it used as well, because as many requests may come again.
 	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
 }
@@ -195,7 +207,7 @@ func TestRateOfAMemberBeginsAtRandom(t *testing.T) {
 		a := r.Enter(now, w)
 		for ; a.Verb == queue.Wait; a = r.Enter(now, w) {
 			answer := now.Add(AnswerTime)
-			assert.True(t, a.Until <= answer && r.ReadyIn(now, 1) <= AnswerTime && r.Peek(now, 1) <= AnswerTime, "at %v: %+v", now, a)
+			assert.True(t, a.Until <= answer && r.ReadyIn(now, 1) <= AnswerTime && r.Peek(now) <= AnswerTime, "at %v: %+v", now, a)
 			now += ms
 		}
 		assert.InDelta(t, int64(want), int64(max(now, a.Until)), 0.1*ms, u)
@@ -455,7 +467,7 @@ func (g *group) send(r *fleetRate, sent func()) {
 			return
 		}
 		a := r.Enter(g.Now, w)
-		if q, ok := r.t.ask(g.Now, r.Waiting(), AnswerTime, g.rng.Float64()); ok {
+		if q, ok := r.t.ask(g.Now, r.State().Cost, AnswerTime, g.rng.Float64()); ok {
 			g.ask(r, q)
 		}
 		switch {

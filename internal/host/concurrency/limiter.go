@@ -5,6 +5,7 @@
 package concurrency
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // A Config is the rule of a request at a Limiter.
 type Config struct {
-	// Max is how many requests may be in flight at the same time. It must be positive.
+	// Max is how many requests may be in flight at the same time. It must be positive. [NoMax] is no bound.
 	Max int
 	// Rate also limits the sends per second. A request waits until there is a
 	// token and a slot, and takes both at the same moment.
@@ -24,7 +25,12 @@ type Config struct {
 	// first request waits for a token, no request counts as a waiter of the limiter. If Rate is nil,
 	// there is no such limit.
 	Rate *rate.Rate
+	// Cost is how many tokens the request needs. Below 1 counts as 1. It is also that of its Waiter.
+	Cost int
 }
+
+// NoMax is the Max of a rule that has a Rate only.
+const NoMax = math.MaxInt
 
 // A Limiter is a bulkhead: it limits the requests in flight to a host. A request is in flight from
 // the send to the end of the response's body, and has a slot for that time. Its rules:
@@ -79,9 +85,10 @@ func (f *front) rateTime(now instant.Instant) time.Duration {
 type State struct {
 	Limit, InFlight, Waiting int
 	ForRate                  int // requests in the queue while its first waits for the rate
+	Cost                     int // of all requests in the queue
 }
 
-// Enter asks for a slot, and for a token if c has a rate. With Go the slot s is filled.
+// Enter asks for a slot, and for a token if c has a rate. With Go the slot s is filled, unless it is nil.
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue.
 func (g *Limiter) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) queue.Answer {
@@ -98,10 +105,12 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 	}
 	g.max = c.Max
 	turn, room := g.queue.Turn(w), g.used < g.max
-	if turn && room && (c.Rate == nil || c.Rate.Take(now, w.Costs())) {
+	if turn && room && (c.Rate == nil || c.Rate.Take(now, c.Cost)) {
 		g.queue.Leave(w)
 		g.front.waits(now, instant.Never, false) // the next waiter was told nothing
-		g.take(s)
+		if s != nil {
+			g.take(s)
+		}
 		if next = g.hearer(); next != nil && c.Rate != nil {
 			g.front.forRate = c.Rate.ReadyIn(now, next.Costs()) > 0 // as it finds out when it asks
 		}
@@ -112,7 +121,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 	case turn:
 		a.Ask, a.NoToken = g.lapse(), false
 		if c.Rate != nil {
-			if wait := c.Rate.ReadyIn(now, w.Costs()); room || wait > 0 {
+			if wait := c.Rate.ReadyIn(now, c.Cost); room || wait > 0 {
 				a.Ask, a.NoToken = instant.After(now, wait), true
 				a.Until = a.Ask
 			}
@@ -121,7 +130,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 			g.front.waits(now, a.Ask, a.NoToken)
 		}
 	case c.Rate != nil && !w.Waits():
-		a.Until = instant.After(now, c.Rate.WaitFor(now, w.Costs()+g.queue.Cost()))
+		a.Until = instant.After(now, c.Rate.Peek(now, c.Cost, g.queue.Cost()))
 	}
 	if w != nil {
 		g.queue.Join(w)
@@ -163,11 +172,14 @@ func (g *Limiter) RateTime(now instant.Instant) time.Duration {
 	return g.front.rateTime(now)
 }
 
-// State returns a snapshot.
+// State returns a snapshot. That of a nil Limiter is zero.
 func (g *Limiter) State() State {
+	if g == nil {
+		return State{}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := State{Limit: g.max, InFlight: g.held}
+	s := State{Limit: g.max, InFlight: g.held, Cost: g.queue.Cost()}
 	if g.front.forRate {
 		s.ForRate = g.queue.Len()
 	} else {

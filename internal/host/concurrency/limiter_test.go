@@ -21,7 +21,7 @@ func TestMaxHolds(t *testing.T) {
 		waiters[i].mustWait(0, instant.Never)
 	}
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never}, g.Enter(0, new(Slot), nil, ten), "a request that does not wait")
-	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 5}, g.State())
+	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 5, Cost: 5}, g.State())
 	g.End(&in[0].slot)
 	assert.True(t, waiters[0].woken() && !waiters[1].woken(), "not the first was woken, or not alone")
 	newcomer := visit(t, &g)
@@ -32,7 +32,7 @@ func TestMaxHolds(t *testing.T) {
 	assert.True(t, waiters[2].woken(), "the third is the first now")
 	g.End(&in[1].slot)
 	waiters[2].mustGo(2)
-	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 3}, g.State())
+	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 3, Cost: 3}, g.State())
 	g.End(&in[2].slot)
 	g.End(&in[3].slot)
 	waiters[3].woken()
@@ -67,13 +67,13 @@ func TestWaitsForTheRate(t *testing.T) {
 	g.WakeFirst()
 	assert.True(t, a.woken())
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Room: true, NoToken: true, Until: 2 * sec}, b.enter(0))
-	assert.Equal(t, State{Limit: 10, InFlight: 9, ForRate: 2}, g.State())
+	assert.Equal(t, State{Limit: 10, InFlight: 9, ForRate: 2, Cost: 2}, g.State())
 	g.End(&in[0].slot)
 	assert.False(t, a.woken(), "a slot is no news for a request that waits for its token")
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never, Room: true, NoToken: true}, b.enter(sec), "a is first still")
 	a.mustGo(sec)
 	assert.True(t, b.woken(), "there is a slot for b")
-	assert.Equal(t, State{Limit: 10, InFlight: 9, ForRate: 1}, g.State(), "before b asks again")
+	assert.Equal(t, State{Limit: 10, InFlight: 9, ForRate: 1, Cost: 1}, g.State(), "before b asks again")
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 2 * sec, Until: 2 * sec, Room: true, NoToken: true}, b.enter(sec))
 	c := visit(t, &g)
 	c.conf.Rate = slow
@@ -83,7 +83,7 @@ func TestWaitsForTheRate(t *testing.T) {
 	assert.Equal(t, State{Limit: 10, InFlight: 10}, g.State())
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 3 * sec, Until: 3 * sec, NoToken: true}, c.enter(2*sec), "neither slot nor token")
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: instant.Never}, c.enter(3*sec), "a token, but no slot")
-	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 1}, g.State())
+	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 1, Cost: 1}, g.State())
 	assert.EqualValues(t, 3*sec, g.RateTime(5*sec), "waited for the rate")
 
 	g = Limiter{}
@@ -94,7 +94,7 @@ func TestWaitsForTheRate(t *testing.T) {
 	a.enter(0)
 	b.enter(0)
 	a.mustGo(2 * sec)
-	assert.Equal(t, State{Limit: 10, InFlight: 1, Waiting: 1}, g.State(), "there is a token for b")
+	assert.Equal(t, State{Limit: 10, InFlight: 1, Waiting: 1, Cost: 1}, g.State(), "there is a token for b")
 }
 
 // The time in which somebody waits for the rate ends with who waits.

@@ -3,7 +3,6 @@ package latency
 
 import (
 	"slices"
-	"sort"
 	"sync"
 	"time"
 )
@@ -51,7 +50,7 @@ type Latency struct {
 
 // Record adds a sample.
 func (l *Latency) Record(d time.Duration) {
-	i := min(sort.Search(buckets, func(i int) bool { return bounds[i] >= d }), buckets-1) // the bound of the bucket is not below d
+	i, _ := slices.BinarySearch(bounds[:buckets-1], d) // the bound of the bucket is not below d
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts[i]++

@@ -220,21 +220,22 @@ type Failure struct {
 
 // Failed notes a failure.
 func (l *Line) Failed(now instant.Instant, f Failure) {
-	var wake queue.Pair // the first in a line may have been told a later time than that of its probe
+	var ofHost, ofScope *queue.Waiter // who may have been told a later time than that of its probe
 	l.mu.Lock()
 	l.budget.Failed()
 	if !f.Told && l.host.failed(now, f) {
-		wake[0] = l.host.first()
+		ofHost = l.host.first()
 	}
 	if f.Told {
 		l.told.Store(true)
 	}
 	if s := l.failing(f.Scope); s.failed(now, f) {
-		wake[1] = s.first()
+		ofScope = s.first()
 	}
 	l.note()
 	l.mu.Unlock()
-	wake.Wake()
+	ofHost.Wake()
+	ofScope.Wake()
 }
 
 // failing returns the scope of a failure. If there are too many, those are forgotten in which nobody waits. The lock is held.

@@ -3,9 +3,9 @@
 package news
 
 import (
-	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,7 +68,7 @@ const (
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // conditions that last, are to be told or are not in the log, to be read without the lock
+	busy atomic.Bool // a condition lasts, is to be told or is not in the log; it is read without the lock
 
 	mu      sync.Mutex // guards everything below; nothing is told while it is held
 	lasting map[Key]Change
@@ -103,16 +103,10 @@ func (q *quota) take(now instant.Instant) bool {
 
 // Quiet reports whether nothing lasts, all was told, and the log has all changes.
 // It is a single atomic load.
-func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
+func (n *News) Quiet() bool { return n == nil || !n.busy.Load() }
 
 // count makes Quiet right again; the lock is held.
-func (n *News) count() {
-	c := max(len(n.lasting), len(n.queue))
-	if n.unlogged {
-		c++
-	}
-	n.n.Store(int32(c))
-}
+func (n *News) count() { n.busy.Store(len(n.lasting) > 0 || len(n.queue) > 0 || n.unlogged) }
 
 // Begin notes that a condition lasts. If that is new, it calls tell. All beginnings and ends
 // are told in their order, one at a time. So tell may be called by a goroutine that tells
@@ -200,9 +194,12 @@ func (n *News) TakeState(now instant.Instant) (all []Change, ok bool) {
 		n.left.Over, n.left.Until = true, 0
 		return []Change{n.left}, true
 	}
-	return slices.SortedFunc(maps.Values(n.lasting), func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Since, b.Since))
-	}), true
+	all = slices.Collect(maps.Values(n.lasting))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := &all[i], &all[j]
+		return a.Condition < b.Condition || a.Condition == b.Condition && a.Since < b.Since
+	})
+	return all, true
 }
 
 // TellRest tells the changes that others have left.

@@ -1,15 +1,15 @@
 // Package pacing spreads requests over the quota that the server says is left.
 //
 //	pacing.go  the rules, and the methods for the owner of a pacing
-//	quota.go   the quotas of a scope, and each in its window
+//	quota.go   the quotas of a scope, and what responses tell of them
+//	window.go  a window, over which requests are spread
 package pacing
 
 import (
-	"cmp"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -19,9 +19,9 @@ const (
 	// rest of its window.
 	share = 5
 
-	// slack is how far apart two named ends of the same window may be.
+	// Slack is how far apart two named ends of the same window may be.
 	// Servers name them in whole seconds.
-	slack = 1500 * time.Millisecond
+	Slack = 1500 * time.Millisecond
 
 	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour
@@ -58,66 +58,41 @@ type Config struct {
 //   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
-// At most 256 scopes are kept. The scope whose window ended or ends first goes first. A
-// scope with waiters does not go.
+// At most 256 scopes are kept. If there are more, a scope without waiters makes room, as [queue.Scopes] says.
 //
 // The zero Pacing is ready. All methods are safe for concurrent use.
 type Pacing struct {
-	n atomic.Int32 // len(quotas), to be read without the lock
-
-	mu     sync.Mutex // guards everything below and every waiter in a queue
-	quotas map[uint64]*quota
-	kept   *kept // nil: there was no quota
-}
-
-// kept is the state of a pacing once there was a quota.
-type kept struct {
-	spares queue.Spares // the scopes that make room for others
-	passed uint64       // the largest passed of a quota that was dropped
+	mu     sync.Mutex           // guards everything below and every waiter in a queue
+	quotas queue.Scopes[*quota] // Quiet needs no lock
 }
 
 // A Pass is Mark and Spent of the answer that let a request go. It is zero if Enter was not
 // asked.
 type Pass struct{ Mark, Spent uint64 }
 
-// A Named is a quota as a response names it: Remaining of Limit are left until Reset from
-// now. A zero Limit means that the response names none. An empty Unit means requests. Values
-// out of range are cut to the range.
-type Named struct {
-	Unit             string
-	Remaining, Limit int64
-	Reset            time.Duration
-}
-
 // Quiet reports whether no quota is known. It is a single atomic load.
-func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
+func (p *Pacing) Quiet() bool { return p.quotas.Quiet() }
 
-// Note is told a quota that a response names. If its Reset is zero or less, Note does nothing.
-func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Config) {
+// Note is told a quota that a response names. A zero Limit means that the response names none. Values out of range are cut to the
+// range. If its Reset is zero or less, Note does nothing.
+func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n field.Quota, c Config) {
 	if n.Reset <= 0 {
 		return
 	}
-	p.mu.Lock()
-	next := p.take(now, key, pass, n, c)
-	p.mu.Unlock()
-	next.Wake()
-}
-
-// take takes in a quota for Note, and returns the waiter to wake next; the lock is held.
-func (p *Pacing) take(now instant.Instant, key uint64, pass Pass, n Named, c Config) *queue.Waiter {
 	n.Remaining = min(max(n.Remaining, 0), maxQuota)
 	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)
-	q := p.quotaFor(now, key)
-	if q == nil {
-		return nil
+	p.mu.Lock()
+	var next *queue.Waiter
+	q, known := p.quotas.All()[key]
+	if !known {
+		q = new(quota)
 	}
-	v := q.window(n.Unit)
-	if v == nil {
-		return nil
+	if known || p.quotas.Add(key, q) {
+		q.note(now, pass, n, c)
+		next = q.queue.First()
 	}
-	v.note(now, q, pass, n, c)
-	p.kept.spares.Note(key, q.worth(now))
-	return q.queue.First()
+	p.mu.Unlock()
+	next.Wake()
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
@@ -132,12 +107,9 @@ func (p *Pacing) Enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 }
 
 // Leave takes w out of its queue.
-func (p *Pacing) Leave(key uint64, w *queue.Waiter) {
+func (p *Pacing) Leave(w *queue.Waiter) {
 	p.mu.Lock()
-	var next *queue.Waiter
-	if q := p.quotas[key]; q != nil {
-		next = q.queue.Leave(w)
-	}
+	next := w.Leave()
 	p.mu.Unlock()
 	next.Wake()
 }
@@ -149,7 +121,7 @@ func (p *Pacing) Waiting() (n int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, q := range p.quotas {
+	for _, q := range p.quotas.All() {
 		n += q.queue.Len()
 	}
 	return n
@@ -160,61 +132,29 @@ func Low(remaining, limit int64) bool { return remaining <= max(limit, remaining
 
 // enter answers w and returns the waiter to wake next; the lock is held.
 func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Config) (queue.Answer, *queue.Waiter) {
-	q := p.quotas[key]
+	q := p.quotas.All()[key]
 	if q == nil {
 		return queue.Answer{}, nil
 	}
 	if !q.roll(now) {
 		q.queue.Leave(w)
 		if q.queue.Len() == 0 {
-			p.drop(key)
+			p.quotas.Drop(key)
 		}
 		return queue.Answer{}, q.queue.First()
 	}
-	if q.passes(now, w, c) {
+	at := q.until(now, w, c)
+	if now >= at {
+		q.take(now, w, c)
 		q.queue.Leave(w)
 		return queue.Answer{Mark: q.passed, Spent: q.spent}, q.queue.First()
 	}
 	if w != nil {
 		q.queue.Join(w)
 	}
-	if q.queue.Turn(w) {
-		at := q.until(now, w, c)
-		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at}, nil
+	a := queue.Answer{Verb: queue.Wait, Ask: at}
+	if at != instant.Never {
+		a.Until = at
 	}
-	return queue.Answer{Verb: queue.Wait, Ask: instant.Never}, nil
+	return a, nil
 }
-
-// quotaFor returns the quota of a scope, and makes it if there is none; the lock is
-// held. It returns nil if there is no room.
-func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
-	if q := p.quotas[key]; q != nil {
-		return q
-	}
-	if len(p.quotas) >= queue.MaxScopes {
-		victim, found := queue.Spare(&p.kept.spares, now, p.quotas, 2, func(q *quota) queue.Worth { return q.worth(now) })
-		if !found {
-			return nil
-		}
-		p.drop(victim)
-	}
-	if p.quotas == nil {
-		p.quotas, p.kept = make(map[uint64]*quota), cmp.Or(p.kept, new(kept))
-	}
-	q := &quota{passed: p.kept.passed, from: p.kept.passed}
-	p.quotas[key] = q
-	p.n.Store(int32(len(p.quotas)))
-	return q
-}
-
-// drop forgets the quota of a scope; the lock is held.
-func (p *Pacing) drop(key uint64) {
-	p.kept.passed = max(p.kept.passed, p.quotas[key].passed)
-	delete(p.quotas, key)
-	if len(p.quotas) == 0 {
-		p.quotas = nil
-	}
-	p.n.Store(int32(len(p.quotas)))
-}
-
-func (c Config) maxWait() time.Duration { return instant.Bound(c.MaxWait) }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -36,9 +37,9 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	var p Pacing
 	assert.True(t, p.Quiet(), "new and not quiet")
 	pass(t, &p, 0, 1000) // nothing is known
-	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 10 * sec}, Config{})
-	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 11 * sec}, Config{}) // the same window
-	pass(t, &p, 0, 4)                                                                 // more than a fifth is left
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 24, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 24, Limit: 100, Reset: 11 * sec}, Config{}) // the same window
+	pass(t, &p, 0, 4)                                                                       // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
 		pass(t, &p, instant.At(at), 1)
@@ -48,7 +49,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	pass(t, &p, 10*sec, 80)       // a window like the last
 	left, end, _ := p.Left(10*sec, 1, "")
 	assert.Equal(t, []any{int64(20), instant.Instant(21 * sec)}, []any{left, end}, "what is left, and until when")
-	p.Note(10*sec, 1, Pass{Mark: 104}, Named{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(10*sec, 1, Pass{Mark: 104}, field.Quota{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 20*sec, 81) // and again
 	assert.Equal(t, queue.Wait, p.Enter(20*sec, 1, nil, Config{}).Verb)
 	pass(t, &p, 30*sec, 1000) // two windows without a response: nothing is known
@@ -80,24 +81,27 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"ends 1.5 s apart are the same", []note{{0, 10 * sec, 50, 100}, {0, 8500 * ms, 30, 100}}, 0, 30, 10 * sec},
 		{"an earlier end is another window", []note{{0, 10 * sec, 50, 100}, {0, 8500*ms - 1, 30, 100}}, 0, 50, 10 * sec},
 		{"a rest at the bound", []note{{0, sec, 1<<40 - 1, 1 << 62}}, 0, 1<<40 - 1, sec},
+		{"ends 1.5 s later are the same", []note{{0, 10 * sec, 50, 100}, {0, 11500 * ms, 60, 100}}, 0, 50, 10 * sec},
+		{"a later end is another window", []note{{0, 10 * sec, 50, 100}, {9 * sec, 2500*ms + 1, 60, 100}}, 9 * sec, 60, 11500*ms + 1},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
 		var p Pacing
 		for _, n := range tt.notes {
-			p.Note(n.at, 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
+			p.Note(n.at, 1, Pass{}, field.Quota{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
 		}
 		left, end, _ := p.Left(tt.at, 1, "")
 		assert.True(t, left == tt.want && end == tt.end, "%s: %d left until %v, want %d until %v", tt.name, left, end, tt.want, tt.end)
+		assert.Equal(t, tt.end == 0, p.Quiet(), "%s: is anything known", tt.name)
 	}
 }
 
 func TestPacingRequestsInFlightCount(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 50, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 20)
-	p.Note(ms, 1, Pass{}, Named{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
+	p.Note(ms, 1, Pass{}, field.Quota{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
 	assert.EqualValues(t, 30, left(&p, ms, ""))
-	p.Note(ms, 1, Pass{Mark: 2}, Named{Remaining: 5, Limit: 100, Reset: 10 * sec}, Config{}) // others use it, too
+	p.Note(ms, 1, Pass{Mark: 2}, field.Quota{Remaining: 5, Limit: 100, Reset: 10 * sec}, Config{}) // others use it, too
 	assert.EqualValues(t, 0, left(&p, ms, ""))
 }
 
@@ -106,26 +110,26 @@ func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {
 		var p Pacing
 		most := conf.maxWait()
-		p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf)
-		p.Note(instant.At(most/2), 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24*time.Hour - most/2}, conf) // moves nothing
+		p.Note(0, 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf)
+		p.Note(instant.At(most/2), 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: 24*time.Hour - most/2}, conf) // moves nothing
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
 			require.True(t, a.Verb == queue.Wait && a.Ask.Sub(now) <= most, "at %v: %+v", now, a)
 			now = a.Ask
 			require.Equal(t, queue.Go, p.Enter(now, 1, nil, conf).Verb, "at %v", now)
-			p.Note(now, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // and again
+			p.Note(now, 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // and again
 		}
 	}
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: time.Hour}, Config{MaxWait: -1})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: time.Hour}, Config{MaxWait: -1})
 	paced(t, &p, 0, instant.At(time.Hour))
 }
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
 	var p Pacing
 	cl := &hosttest.Clock{}
-	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 10, Limit: 100, Reset: 10 * sec}, Config{})
 	var times []time.Duration
 	var order []int
 	woken := 0
@@ -148,7 +152,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 		w.Woken = func(*queue.Waiter) { woken++; cl.At(cl.Now, ask) }
 		cl.At(0, ask)
 		if i == 5 {
-			cl.At(500*ms, func() { done = true; p.Leave(1, w) })
+			cl.At(500*ms, func() { done = true; p.Leave(w) })
 		}
 	}
 	cl.RunTo(10*sec - 1)
@@ -161,41 +165,45 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	assert.Len(t, times, 29, "passed by the window's end")
 }
 
-// The quota that ends first makes room for another.
+// A quota that ends soon makes room for another, and none in which somebody waits.
 func TestPacingMakesRoom(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes + 1) {
-		p.Note(0, key, Pass{}, Named{Remaining: 0, Limit: 1, Reset: sec + time.Duration(key)}, Config{})
+		p.Note(0, key, Pass{}, field.Quota{Remaining: 0, Limit: 1, Reset: sec + time.Duration(key)}, Config{})
 		if key == 0 {
-			p.Enter(0, 0, queue.NewWaiter(), Config{}) // a scope with waiters stays
+			p.Enter(0, 0, queue.NewWaiter(), Config{})
 		}
 	}
-	for key, want := range map[uint64]bool{0: true, 1: false, 2: true, queue.MaxScopes: true} {
-		_, _, known := p.Left(0, key, "")
-		assert.Equal(t, want, known, "scope %d is known", key)
+	var gone []uint64
+	for key := range uint64(queue.MaxScopes + 1) {
+		if _, _, known := p.Left(0, key, ""); !known {
+			gone = append(gone, key)
+		}
 	}
+	require.Len(t, gone, 1)
+	assert.True(t, 0 < gone[0] && gone[0] <= queue.MaxScopes-15, "scope %d has gone", gone[0])
 }
 
 func TestPacingCosts(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		p.Enter(0, 1, nil, Config{})
-		p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
+		p.Note(0, 1, Pass{}, field.Quota{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
 	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(p), uintptr(32), "bytes")
 }
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 1, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 1, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 1)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, Config{})
 	require.Equal(t, instant.Never, p.Enter(0, 1, second, Config{}).Ask)
 	assert.Equal(t, queue.Wait, p.Enter(0, 1, nil, Config{}).Verb)
 	assert.Equal(t, []int{2, 0}, []int{p.Waiting(), (*Pacing)(nil).Waiting()}, "requests that wait")
-	p.Leave(1, first)
+	p.Leave(first)
 	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }
 
@@ -204,7 +212,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 // then, each of them would ask again and again.
 func TestPacingNobodyWaitsWhenNothingIsKnown(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: 10 * sec}, Config{})
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	for _, w := range []*queue.Waiter{first, second} {
 		require.Equal(t, queue.Wait, p.Enter(0, 1, w, Config{}).Verb)
@@ -221,16 +229,46 @@ func TestPacingNobodyWaitsWhenNothingIsKnown(t *testing.T) {
 // being spread before the response that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
 	pass(t, &p, 0, 1) // the next in 5 s
-	p.Note(sec, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 49 * sec}, Config{})
+	p.Note(sec, 1, Pass{}, field.Quota{Remaining: 0, Limit: 100, Reset: 49 * sec}, Config{})
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 50 * sec, Until: 50 * sec}, p.Enter(sec, 1, nil, Config{}))
 	assert.Equal(t, queue.Wait, p.Enter(6*sec, 1, nil, Config{}).Verb, "at 6 s, with none left until 50 s")
 
 	p = Pacing{}
-	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
-	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 0)}, Named{Remaining: 19, Limit: 100, Reset: 50 * sec}, Config{}) // more are left
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
+	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 0)}, field.Quota{Remaining: 19, Limit: 100, Reset: 50 * sec}, Config{}) // more are left
 	paced(t, &p, 0, 2500*ms)
+	p.Note(0, 1, Pass{Mark: sendPaced(t, &p, 2500*ms)}, field.Quota{Remaining: 50, Limit: 100, Reset: 50 * sec}, Config{})
+	pass(t, &p, 2500*ms, 30) // more than a fifth
+}
+
+// A response tells of a window that was guessed. If it answers an earlier request, it only takes from what is left. The first waiter
+// hears of it.
+func TestPacingGuess(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
+	pass(t, &p, 12*sec, 81) // in a window until 20 s
+	w := queue.NewWaiter()
+	require.Equal(t, queue.Wait, p.Enter(12*sec, 1, w, Config{}).Verb)
+	for _, n := range []struct {
+		remaining, left int64
+	}{{50, 19}, {40, 19}, {5, 5}} {
+		p.Note(12*sec, 1, Pass{}, field.Quota{Remaining: n.remaining, Limit: 100, Reset: 9 * sec}, Config{})
+		assert.True(t, hosttest.Woken(w))
+		left, end, _ := p.Left(12*sec, 1, "")
+		assert.Equal(t, []any{n.left, instant.Instant(21 * sec)}, []any{left, end}, "of %d", n.remaining)
+	}
+}
+
+// If others use a quota as well, each waits as if they went on like itself.
+func TestWindowOfMany(t *testing.T) {
+	for others, want := range map[int64]instant.Instant{0: 2500 * ms, 1: 5 * sec, 2: 7500 * ms, 9: 10 * sec} {
+		v := Window{Others: others}
+		v.Begin(0, 10*sec, 4, 100)
+		v.Take(0, 1, Config{})
+		assert.Equal(t, want, v.Until(0, 1, Config{}), "%d others", others)
+	}
 }
 
 // sendPaced lets one request pass and returns its mark.
@@ -256,9 +294,9 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
-			p.Note(0, 1, Pass{}, Named{Remaining: 5000, Limit: 5000, Reset: time.Hour}, Config{})
-			p.Note(sec, 1, Pass{Mark: sendPaced(t, &p, sec)}, Named{Remaining: 4999, Limit: 5000, Reset: time.Hour - sec}, Config{})
-			p.Note(2*sec, 1, Pass{Mark: sendPaced(t, &p, 2*sec)}, Named{Remaining: tt.remaining, Limit: tt.limit, Reset: tt.reset}, Config{})
+			p.Note(0, 1, Pass{}, field.Quota{Remaining: 5000, Limit: 5000, Reset: time.Hour}, Config{})
+			p.Note(sec, 1, Pass{Mark: sendPaced(t, &p, sec)}, field.Quota{Remaining: 4999, Limit: 5000, Reset: time.Hour - sec}, Config{})
+			p.Note(2*sec, 1, Pass{Mark: sendPaced(t, &p, 2*sec)}, field.Quota{Remaining: tt.remaining, Limit: tt.limit, Reset: tt.reset}, Config{})
 			now := instant.At(2 * sec)
 			if a := p.Enter(now, 1, nil, Config{}); a.Verb == queue.Wait {
 				if now = a.Until; now > instant.At(2*sec+time.Minute) {
@@ -267,7 +305,7 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 				p.Enter(now, 1, nil, Config{})
 			}
 			mark := p.Enter(now.Add(time.Minute), 1, nil, Config{}).Mark // 0 where that window is over
-			p.Note(now.Add(time.Minute), 1, Pass{Mark: mark}, Named{Remaining: 4990, Limit: 5000, Reset: instant.At(time.Hour).Sub(now)}, Config{})
+			p.Note(now.Add(time.Minute), 1, Pass{Mark: mark}, field.Quota{Remaining: 4990, Limit: 5000, Reset: instant.At(time.Hour).Sub(now)}, Config{})
 			left, end, _ := p.Left(now.Add(time.Minute), 1, "")
 			assert.True(t, left == 4990 && end == instant.At(time.Hour+time.Minute), "%d left until %v", left, end)
 			pass(t, &p, now.Add(time.Minute), 3000)
@@ -279,7 +317,7 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 // response to a later one.
 func TestPacingReorderedResponses(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
 	var marks [5]uint64
 	for i := range marks {
 		marks[i] = sendPaced(t, &p, 0)
@@ -288,34 +326,16 @@ func TestPacingReorderedResponses(t *testing.T) {
 		t.Helper()
 		assert.Equal(t, want, left(&p, ms, ""))
 	}
-	p.Note(ms, 1, Pass{Mark: marks[3]}, Named{Remaining: 40, Limit: 100, Reset: 10 * sec}, Config{}) // others use the quota, too
-	left(39)                                                                                         // one passed since
-	p.Note(ms, 1, Pass{Mark: marks[1]}, Named{Remaining: 60, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(ms, 1, Pass{Mark: marks[3]}, field.Quota{Remaining: 40, Limit: 100, Reset: 10 * sec}, Config{}) // others use the quota, too
+	left(39)                                                                                               // one passed since
+	p.Note(ms, 1, Pass{Mark: marks[1]}, field.Quota{Remaining: 60, Limit: 100, Reset: 10 * sec}, Config{})
 	left(39)
-	p.Note(ms, 1, Pass{Mark: marks[2]}, Named{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{}) // less is less
+	p.Note(ms, 1, Pass{Mark: marks[2]}, field.Quota{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{}) // less is less
 	left(20)
-	p.Note(ms, 1, Pass{Mark: marks[0]}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, Config{}) // that window cannot have begun
+	p.Note(ms, 1, Pass{Mark: marks[0]}, field.Quota{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, Config{}) // that window cannot have begun
 	left(20)
-	p.Note(ms, 1, Pass{Mark: marks[0]}, Named{Remaining: 90, Limit: 100, Reset: sec}, Config{}) // that window is over
+	p.Note(ms, 1, Pass{Mark: marks[0]}, field.Quota{Remaining: 90, Limit: 100, Reset: sec}, Config{}) // that window is over
 	left(20)
-	p.Note(ms, 1, Pass{Mark: marks[4]}, Named{Remaining: 70, Limit: 100, Reset: 10 * sec}, Config{})
+	p.Note(ms, 1, Pass{Mark: marks[4]}, field.Quota{Remaining: 70, Limit: 100, Reset: 10 * sec}, Config{})
 	left(70)
-}
-
-// The marks of a quota that was forgotten mean nothing to the next one.
-func TestPacingMarksDoNotComeTwice(t *testing.T) {
-	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 100, Limit: 100, Reset: sec}, Config{})
-	var old uint64
-	for range 50 {
-		old = sendPaced(t, &p, 0)
-	}
-	p.Enter(instant.At(time.Hour), 1, nil, Config{})
-	require.True(t, p.Quiet(), "still known")
-	p.Note(instant.At(time.Hour), 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: time.Minute}, Config{})
-	mark := sendPaced(t, &p, instant.At(time.Hour))
-	assert.Greater(t, mark, old, "the mark")
-	p.Note(instant.At(time.Hour), 1, Pass{Mark: mark}, Named{Remaining: 49, Limit: 100, Reset: time.Minute}, Config{})
-	p.Note(instant.At(time.Hour), 1, Pass{Mark: old}, Named{Remaining: 99, Limit: 100, Reset: time.Minute}, Config{})
-	assert.EqualValues(t, 49, left(&p, instant.At(time.Hour), ""))
 }

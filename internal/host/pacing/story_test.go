@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -33,7 +34,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			left, reset := max(0, 100-used), end.Sub(cl.Now)
 			reset = (reset + sec - 1) / sec * sec // whole seconds
 			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.Now, 1, Pass{Mark: mark}, Named{Remaining: int64(left), Limit: 100, Reset: reset}, Config{})
+				p.Note(cl.Now, 1, Pass{Mark: mark}, field.Quota{Remaining: int64(left), Limit: 100, Reset: reset}, Config{})
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
@@ -84,13 +85,13 @@ func FuzzPacing(f *testing.F) {
 				now = now.Add(time.Duration(a) * b * ms)
 				continue
 			case 1:
-				p.Note(now, 1, Pass{}, Named{Remaining: a - 10, Limit: 200, Reset: (b - 5) * 100 * ms}, Config{})
+				p.Note(now, 1, Pass{}, field.Quota{Remaining: a - 10, Limit: 200, Reset: (b - 5) * 100 * ms}, Config{})
 			default:
 				if ans := p.Enter(now, 1, nil, Config{}); ans.Verb == queue.Wait && ans.Ask.Sub(now) > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
-			if l, e, ok := p.Left(now, 1, ""); known && ok && e <= end.Add(slack) && l > left {
+			if l, e, ok := p.Left(now, 1, ""); known && ok && e <= end.Add(Slack) && l > left {
 				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
 			}
 		}
@@ -102,10 +103,10 @@ func FuzzPacing(f *testing.F) {
 func (p *Pacing) Left(now instant.Instant, key uint64, unit string) (left int64, end instant.Instant, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q := p.quotas[key]; q != nil {
+	if q := p.quotas.All()[key]; q != nil {
 		for _, v := range q.windows {
-			if v.unit == unit && now < v.end {
-				return v.left, v.end, true
+			if v.Unit == unit && now < v.End {
+				return v.Left, v.End, true
 			}
 		}
 	}
@@ -121,7 +122,7 @@ func left(p *Pacing, now instant.Instant, unit string) int64 {
 func TestLimits(t *testing.T) {
 	var p Pacing
 	for i := range int64(9) {
-		p.Note(0, 1, Pass{}, Named{Unit: fmt.Sprint(i), Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
+		p.Note(0, 1, Pass{}, field.Quota{Unit: fmt.Sprint(i), Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
 		assert.Equal(t, i < 8, left(&p, ms, fmt.Sprint(i)) == 100, i)
 	}
 	assert.True(t, Low(20, 100) && Low(0, 100) && Low(0, 0))
@@ -132,8 +133,8 @@ func TestLimits(t *testing.T) {
 // corrects it.
 func TestUnits(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, Pass{}, Named{Remaining: 50, Limit: 50, Reset: 10 * sec}, Config{})
-	p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: 1000, Limit: 1000, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Remaining: 50, Limit: 50, Reset: 10 * sec}, Config{})
+	p.Note(0, 1, Pass{}, field.Quota{Unit: "tokens", Remaining: 1000, Limit: 1000, Reset: 10 * sec}, Config{})
 	first := p.Enter(ms, 1, &queue.Waiter{Cost: 30}, Config{})
 	second := p.Enter(ms, 1, &queue.Waiter{Cost: 20}, Config{})
 	assert.Equal(t, queue.Answer{Mark: 1, Spent: 30}, first)
@@ -141,9 +142,17 @@ func TestUnits(t *testing.T) {
 	assert.EqualValues(t, 48, left(&p, ms, ""))
 	assert.EqualValues(t, 950, left(&p, ms, "tokens"))
 	// The first request took 100 in truth. The second, which passed since, is subtracted.
-	p.Note(2*ms, 1, Pass{first.Mark, first.Spent}, Named{Unit: "tokens", Remaining: 900, Limit: 1000, Reset: 10 * sec}, Config{})
+	p.Note(2*ms, 1, Pass{first.Mark, first.Spent}, field.Quota{Unit: "tokens", Remaining: 900, Limit: 1000, Reset: 10 * sec}, Config{})
 	assert.EqualValues(t, 880, left(&p, 2*ms, "tokens"))
 	assert.EqualValues(t, 48, left(&p, 2*ms, ""))
+}
+
+// A quota whose limit is not named has the rest as its limit, which bounds a cost.
+func TestCostWithoutALimit(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, Pass{}, field.Quota{Unit: "tokens", Remaining: 1000, Reset: 10 * sec}, Config{})
+	p.Enter(0, 1, &queue.Waiter{Cost: 30}, Config{})
+	assert.EqualValues(t, 970, left(&p, 0, "tokens"))
 }
 
 // A request waits for all windows, and for the end of a window in which too little is left. A
@@ -164,8 +173,8 @@ func TestCostsOfWaiters(t *testing.T) {
 		{50, 1000, 9999, Config{}, 0},
 	} {
 		var p Pacing
-		p.Note(0, 1, Pass{}, Named{Remaining: tt.requests, Limit: 50, Reset: 10 * time.Second}, tt.conf)
-		p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: tt.tokens, Limit: 1000, Reset: 20 * time.Second}, tt.conf)
+		p.Note(0, 1, Pass{}, field.Quota{Remaining: tt.requests, Limit: 50, Reset: 10 * time.Second}, tt.conf)
+		p.Note(0, 1, Pass{}, field.Quota{Unit: "tokens", Remaining: tt.tokens, Limit: 1000, Reset: 20 * time.Second}, tt.conf)
 		w := queue.NewWaiter()
 		w.Cost = tt.cost
 		a := p.Enter(0, 1, w, tt.conf)
@@ -184,14 +193,14 @@ func TestCostsOfWaiters(t *testing.T) {
 func TestCostsAreSpread(t *testing.T) {
 	wait := func(cost int) time.Duration {
 		var p Pacing
-		p.Note(0, 1, Pass{}, Named{Unit: "tokens", Remaining: 100, Limit: 1000, Reset: 10 * time.Second}, Config{})
+		p.Note(0, 1, Pass{}, field.Quota{Unit: "tokens", Remaining: 100, Limit: 1000, Reset: 10 * time.Second}, Config{})
 		first, next := queue.NewWaiter(), queue.NewWaiter()
 		first.Cost, next.Cost = cost, 1
 		a := p.Enter(0, 1, first, Config{})
 		if a.Verb == queue.Wait {
 			a = p.Enter(a.Ask, 1, first, Config{})
 		}
-		p.Note(sec, 1, Pass{a.Mark, a.Spent}, Named{Unit: "tokens", Remaining: 100 - int64(cost), Limit: 1000, Reset: 9 * time.Second}, Config{})
+		p.Note(sec, 1, Pass{a.Mark, a.Spent}, field.Quota{Unit: "tokens", Remaining: 100 - int64(cost), Limit: 1000, Reset: 9 * time.Second}, Config{})
 		return p.Enter(sec, 1, next, Config{}).Until.Since()
 	}
 	assert.Greater(t, wait(50), 5*wait(5))

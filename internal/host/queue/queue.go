@@ -7,16 +7,12 @@
 // in it. If a method of a machine needs the lock, its comment ends with: the lock is held.
 // No machine holds a lock while it wakes a waiter.
 //
-// Locks are taken in this order, and no other two are held at once:
-//
-//	the lock of a concurrency limit, then those of its rate
-//	the lock of the queue of a rate (turns), then that of the rate (mu)
+// The lock of a concurrency limit is taken before that of its rate. No other two are held at once.
 package queue
 
 import (
 	"math"
-	"slices"
-	"time"
+	"sync/atomic"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
@@ -190,76 +186,75 @@ func (q *Queue) Has(w *Waiter) bool { return w != nil && w.in == q }
 // Waits reports whether w is in any queue.
 func (w *Waiter) Waits() bool { return w != nil && w.in != nil }
 
-// Leave takes w out of the queue that it is in, and returns the waiter to wake next.
-func (w *Waiter) Leave() (next *Waiter) { return w.in.Leave(w) }
-
-// A Pair is two waiters to wake after an event. Each may be nil.
-type Pair [2]*Waiter
-
-// Wake wakes both waiters.
-func (p Pair) Wake() {
-	p[0].Wake()
-	if p[1] != p[0] {
-		p[1].Wake()
+// Leave takes w out of the queue that it is in, if any, and returns the waiter to wake next.
+func (w *Waiter) Leave() (next *Waiter) {
+	if !w.Waits() {
+		return nil
 	}
+	return w.in.Leave(w)
 }
 
-// A look at all scopes finds so many spares at once, which count for spareTime.
-const spares, spareTime = 32, 10 * time.Millisecond
-
-// Spares are the scopes that a machine misses least. A look at all scopes finds some at once, so that
-// a new scope costs the same however many there are. The zero Spares is ready.
-type Spares struct {
-	list  []Worth // missed least first
-	until instant.Instant
+// A Scope is what a machine keeps for a scope.
+type Scope interface {
+	// Spare returns when the scope ends or ended, and whether it can make room for another: nobody waits in it.
+	Spare() (end instant.Instant, ok bool)
 }
 
-// A Worth says how much a scope is missed: first by its class, and then by when it ends.
-type Worth struct {
-	Class int
-	End   instant.Instant
-	key   uint64
+// Scopes are the scopes of a machine, [MaxScopes] at most. The lock of the machine guards all but Quiet. The zero Scopes is
+// ready.
+type Scopes[S Scope] struct {
+	n   atomic.Int32 // len(all), to be read without the lock
+	all map[uint64]S
 }
 
-func (w Worth) less(than Worth) bool {
-	return w.Class < than.Class || w.Class == than.Class && w.End < than.End
+// Quiet reports whether there are no scopes. It is a single atomic load.
+func (s *Scopes[S]) Quiet() bool { return s.n.Load() == 0 }
+
+// All returns the scopes by their keys. Only the methods change the map.
+func (s *Scopes[S]) All() map[uint64]S { return s.all }
+
+// Add adds a scope, and reports whether there was room. If there are too many, another makes room. It is the one of a few, taken
+// at random, that ends first. So a new scope costs the same however many there are.
+func (s *Scopes[S]) Add(key uint64, v S) bool {
+	if len(s.all) >= MaxScopes && !s.makeRoom() {
+		return false
+	}
+	if s.all == nil {
+		s.all = make(map[uint64]S)
+	}
+	s.all[key] = v
+	s.n.Store(int32(len(s.all)))
+	return true
 }
 
-// Spare returns the scope that is missed least, if its class is below a bound. There must be scopes.
-func Spare[V any](s *Spares, now instant.Instant, scopes map[uint64]V, below int, worth func(V) Worth) (key uint64, found bool) {
-	for {
-		if now >= s.until || len(s.list) == 0 {
-			s.list, s.until = s.list[:0], instant.After(now, spareTime)
-			for key, v := range scopes {
-				s.add(key, worth(v), spares)
-			}
+// looks is at how many scopes at least makeRoom looks.
+const looks = 16
+
+// makeRoom drops a scope that can be spared, and reports whether there was one.
+func (s *Scopes[S]) makeRoom() (found bool) {
+	var (
+		least uint64
+		first instant.Instant
+		seen  int
+	)
+	for key, v := range s.all { // in random order
+		if end, ok := v.Spare(); ok && (!found || end < first) {
+			least, first, found = key, end, true
 		}
-		first, same := s.list[0], false
-		if v, known := scopes[first.key]; known {
-			w := worth(v)
-			if same = !first.less(w); same && w.Class >= below {
-				return 0, false
-			}
-		}
-		if s.list = slices.Delete(s.list, 0, 1); same {
-			return first.key, true
+		if seen++; found && seen >= looks {
+			break
 		}
 	}
+	if found {
+		s.Drop(least)
+	}
+	return found
 }
 
-// Note notes how much a scope is missed that is new, or has changed.
-func (s *Spares) Note(key uint64, w Worth) {
-	s.list = slices.DeleteFunc(s.list, func(x Worth) bool { return x.key == key })
-	s.add(key, w, len(s.list)) // nobody knows which comes after the last
-}
-
-// add adds a scope to the list, if its place is below a bound.
-func (s *Spares) add(key uint64, w Worth, below int) {
-	at := len(s.list)
-	for at > 0 && w.less(s.list[at-1]) {
-		at--
+// Drop forgets a scope.
+func (s *Scopes[S]) Drop(key uint64) {
+	if delete(s.all, key); len(s.all) == 0 {
+		s.all = nil
 	}
-	if w.key = key; at < below {
-		s.list = slices.Insert(s.list[:min(len(s.list), spares-1)], at, w)
-	}
+	s.n.Store(int32(len(s.all)))
 }

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,77 +64,59 @@ func TestWake(t *testing.T) {
 	var woken []int
 	note := func(w *Waiter) { woken = append(woken, w.ID) }
 	a, b := &Waiter{ID: 1, Woken: note}, &Waiter{ID: 2, Woken: note}
-	Pair{a, b}.Wake()
-	Pair{a, a}.Wake()
-	Pair{nil, b}.Wake()
-	Pair{}.Wake()
-	assert.Equal(t, []int{1, 2, 1, 2}, woken)
+	a.Wake()
+	b.Wake()
+	(*Waiter)(nil).Wake()
+	assert.Equal(t, []int{1, 2}, woken)
 }
 
 // The figures are those that the comments name.
 func TestFigures(t *testing.T) {
 	assert.Equal(t, 1, (*Waiter)(nil).Costs())
-	assert.Equal(t, []any{256, 32, 10 * time.Millisecond}, []any{MaxScopes, spares, spareTime})
+	assert.Equal(t, []any{256, 16}, []any{MaxScopes, looks})
 }
 
-// Of the scopes that are new or have changed, the one that is missed least makes room, as if all
-// were looked at each time.
-func TestSpareIsMissedLeast(t *testing.T) {
-	for seed := range uint64(20) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		draw := func() Worth { return Worth{Class: rng.IntN(4), End: instant.Instant(rng.IntN(1000))} }
-		scopes := map[uint64]Worth{}
-		for len(scopes) < MaxScopes {
-			scopes[rng.Uint64()] = draw()
-		}
-		var s Spares
-		for range 1000 {
-			least, below := Worth{Class: 9}, rng.IntN(5)
-			for _, w := range scopes {
-				if w.less(least) {
-					least = w
-				}
-			}
-			key, found := Spare(&s, 0, scopes, below, func(w Worth) Worth { return w })
-			require.Equal(t, least.Class < below, found)
-			if !found {
-				key = s.list[rng.IntN(len(s.list))].key // changes, and is not new
-			} else {
-				require.Equal(t, least, scopes[key])
-				delete(scopes, key)
-				key = rng.Uint64()
-			}
-			scopes[key] = draw()
-			s.Note(key, scopes[key])
-		}
-	}
+// A scope ends, unless somebody waits in it.
+type scope struct {
+	end   instant.Instant
+	waits bool
 }
 
-// A new scope costs about ten looks at a scope, and not one at each. What changes by itself is
-// seen after 10 ms.
-func TestSpareLooksSeldom(t *testing.T) {
-	scopes, looks := map[uint64]Worth{}, 0
+func (s scope) Spare() (instant.Instant, bool) { looked++; return s.end, !s.waits }
+
+var looked int // the tests of this package do not run at the same time
+
+// The one that ends first makes room, of sixteen or more. None makes room in which somebody waits.
+func TestScopesMakeRoom(t *testing.T) {
+	var s Scopes[scope]
+	assert.True(t, s.Quiet())
 	for key := range uint64(MaxScopes) {
-		scopes[key] = Worth{Class: 1, End: instant.At(time.Duration(key))}
+		require.True(t, s.Add(key, scope{end: instant.Instant(key), waits: key%64 > 0}))
 	}
-	worth := func(w Worth) Worth { looks++; return w }
-	var s Spares
-	for i := range uint64(10_000) {
-		key, found := Spare(&s, 0, scopes, 2, worth)
-		require.Equal(t, i, key)
-		require.True(t, found)
-		delete(scopes, key)
-		scopes[MaxScopes+i] = Worth{Class: 1, End: instant.At(time.Duration(MaxScopes + i))}
-		s.Note(MaxScopes+i, scopes[MaxScopes+i])
+	assert.False(t, s.Quiet())
+	for i := range uint64(4) {
+		require.True(t, s.Add(1000+i, scope{waits: true}))
+		assert.Len(t, s.All(), MaxScopes)
 	}
-	assert.Less(t, looks, 100_000)
-	looks = 0
-	for range 1000 {
-		_, found := Spare(&s, 0, scopes, 1, worth)
-		require.False(t, found)
+	assert.False(t, s.Add(2000, scope{}), "somebody waits in each")
+	s.Drop(1000)
+	require.True(t, s.Add(2000, scope{end: instant.Never}))
+	require.True(t, s.Add(2001, scope{end: 1}), "one that never ends makes room, too")
+	assert.NotContains(t, s.All(), uint64(2000))
+	for key := range s.All() {
+		s.Drop(key)
 	}
-	assert.LessOrEqual(t, looks, 1000+MaxScopes)
-	scopes[10_200] = Worth{}
-	key, found := Spare(&s, instant.At(spareTime), scopes, 1, worth)
-	assert.True(t, found && key == 10_200)
+	assert.True(t, s.Quiet() && s.All() == nil)
+
+	for key := range uint64(MaxScopes) {
+		s.Add(key, scope{end: instant.Instant(key)})
+	}
+	looked = 0
+	s.Add(1000, scope{})
+	assert.Equal(t, 16, looked, "scopes that were looked at")
+	for key := range uint64(MaxScopes) {
+		if _, known := s.All()[key]; !known {
+			assert.LessOrEqual(t, key, uint64(MaxScopes-16), "the first of sixteen")
+		}
+	}
 }

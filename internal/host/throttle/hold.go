@@ -52,7 +52,6 @@ type hold struct {
 	jitter  time.Duration   // the part of open that was drawn once for this run of holds
 	next    instant.Instant // when the ramp lets the next request go, whatever is answered
 	credits int32           // how many more requests the responses let go
-	refusal uint32          // the number of the last refusal
 	room    instant.Instant // from rampBurst before it on there is room for a further request
 
 	// The first waiter hears when its turn has come. When it goes or leaves, its successor
@@ -60,39 +59,30 @@ type hold struct {
 	queue queue.Queue
 }
 
-// begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
-// drawn per response and the largest were kept, a member with many requests in flight
+// lengthen holds the scope for as long as a response asked, and begins the ramp anew. A run of holds has a single jitter. If the
+// jitter were drawn per response and the largest were kept, a member with many requests in flight
 // would end at the upper end of the jitter, and so would all other members.
-func (h *hold) begin(now, end instant.Instant, conf Config, u float64) {
+func (h *hold) lengthen(now instant.Instant, wait time.Duration, conf Config, u float64) {
 	if now >= h.open {
-		h.jitter = time.Duration(u * float64(conf.jitter(end.Sub(now))))
+		h.jitter = time.Duration(u * float64(conf.jitter(wait)))
 	}
-}
-
-// reopen computes when the hold ends, and begins its ramp anew.
-func (h *hold) reopen() {
+	h.named = max(h.named, instant.After(now, wait))
 	h.open = instant.After(h.named, h.jitter)
-	h.credits = 0
-	h.next = h.open
+	h.next, h.credits = h.open, 0
 }
 
-// limit returns when w goes whatever comes before it. Its patience ends no jitter and no ramp,
-// because everybody who came at the begin of a long hold would go at once then.
-func (h *hold) limit(w *queue.Waiter) instant.Instant {
-	if w != nil && 0 < w.Until && w.Until < h.named {
-		return w.Until
-	}
-	return instant.Never
-}
-
-// opens returns when the hold is over for w. The jitter takes at most half of the time from the
-// named end to the deadline of w.
+// opens returns when the hold is over for w. Its patience ends no jitter and no ramp, because everybody who came at the begin of a
+// long hold would go at once then. The jitter takes at most half of the time from the named end to the deadline of w.
 func (h *hold) opens(w *queue.Waiter) instant.Instant {
-	open := min(h.open, h.limit(w))
-	if w != nil && w.By > h.named {
-		open = min(open, h.named.Add(w.By.Sub(h.named)/2))
+	switch {
+	case w == nil:
+		return h.open
+	case 0 < w.Until && w.Until < h.named:
+		return w.Until
+	case w.By > h.named:
+		return min(h.open, h.named.Add(w.By.Sub(h.named)/2))
 	}
-	return open
+	return h.open
 }
 
 // over reports whether the ramp lets newcomers go.
@@ -106,7 +96,7 @@ func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 	switch own := h.opens(w); {
 	case now < own:
 		return false
-	case own < h.open || now >= h.limit(w):
+	case own < h.open:
 		return true // its deadline or its patience leaves no time to wait for longer
 	case h.over(now) && !h.queue.Has(w):
 		return true
@@ -138,44 +128,19 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	}
 	// Behind the hold, a waiter that is not first is woken when its turn comes. The end of
 	// the ramp is for the case that a waiter before it neither asks nor leaves.
-	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(max(now, h.open), rampTime), Until: h.named}
-	if now < h.open {
-		a.Ask, a.Open = h.open, h.open
-	} else if h.queue.Turn(w) {
+	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(now, rampTime), Until: h.named}
+	switch own := h.opens(w); {
+	case now < own:
+		a.Ask, a.Until, a.Open = own, min(own, h.named), h.open
+	case h.queue.Turn(w):
 		a.Ask = h.room.Add(-rampBurst)
 		if h.credits == 0 {
 			a.Ask = max(a.Ask, h.next)
 		}
 		a.Until = a.Ask
 	}
-	if own := h.opens(w); now < own && own < a.Ask {
-		a.Ask, a.Until = own, min(a.Until, own)
-	}
-	if limit := h.limit(w); limit < a.Ask {
-		a.Ask, a.Until = limit, min(a.Until, limit)
-	}
 	return a
 }
 
-// The classes of holds say how much is lost if a hold is forgotten.
-const (
-	overNow   = iota // nobody waits
-	ownHold          // nobody waits
-	returning        // it is over, and waiters come back in its ramp
-	waitedFor        // it is never forgotten
-)
-
-// worth returns how much is lost if the hold is forgotten. The waiters of a forgotten hold are no
-// longer spread by its ramp.
-func (h *hold) worth(now instant.Instant) queue.Worth {
-	w := queue.Worth{Class: ownHold, End: h.open}
-	switch over, waits := now >= h.open, h.queue.Len() > 0; {
-	case over && waits:
-		w.Class = returning
-	case waits:
-		w.Class = waitedFor
-	case over:
-		w.Class = overNow
-	}
-	return w
-}
+// Spare is for [queue.Scopes]. The waiters of a hold that is over stay, to be spread by its ramp.
+func (h *hold) Spare() (end instant.Instant, ok bool) { return h.open, h.queue.Len() == 0 }

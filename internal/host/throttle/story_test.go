@@ -177,7 +177,7 @@ func TestThrottleCosts(t *testing.T) {
 	var c Throttle
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		assert.True(t, c.Quiet(), "not quiet")
-		c.Held(0, 1)
+		c.State(1)
 		c.Enter(0, 1, nil)
 	}), "allocations")
 	c.Hold(0, 1, sec, exact, 0)

@@ -48,8 +48,7 @@ func TestThrottleHoldsAScope(t *testing.T) {
 	mustHold(t, &c, sec-1, 1, nil, sec)
 	mustPass(t, &c, sec-1, 2, nil) // another scope
 	mustPass(t, &c, sec, 1, nil)
-	assert.EqualValues(t, sec, c.Held(sec/2, 1))
-	assert.Zero(t, c.Held(sec, 1))
+	assert.Equal(t, []State{{Named: sec, Open: sec}, {}}, []State{c.State(1), c.State(2)})
 	assert.True(t, c.Holding(sec-1) && !c.Holding(sec))
 	n, until := c.Holds(0)
 	assert.True(t, n == 1 && until == sec, "%d holds until %v", n, until)
@@ -96,6 +95,10 @@ func TestThrottleExtends(t *testing.T) {
 			c.Hold(0, 1, sec, Config{}, 0.9)
 			c.Hold(sec, 1, sec, Config{}, 0.9)
 		}, 2250 * ms},
+		{"a run ends with its jitter", func(c *Throttle) {
+			c.Hold(0, 1, sec, Config{}, 0.5)
+			c.Hold(1250*ms, 1, sec, Config{}, 0.9)
+		}, 2700 * ms},
 		{"a spread of one's own", func(c *Throttle) {
 			c.Hold(0, 1, sec, Config{Jitter: 10 * sec}, 0.5)
 		}, 6 * sec},
@@ -103,7 +106,7 @@ func TestThrottleExtends(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Throttle
 			tt.hold(&c)
-			assert.Equal(t, instant.At(tt.want), c.Held(0, 1))
+			assert.Equal(t, instant.At(tt.want), c.State(1).Open)
 		})
 	}
 }
@@ -163,12 +166,13 @@ func TestThrottleJitterBeforeADeadline(t *testing.T) {
 	w.By = 1500 * ms
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: 1250 * ms, Until: sec, Open: 2 * sec}, c.Enter(0, 1, w))
 	assert.EqualValues(t, 2*sec, c.Enter(0, 1, queue.NewWaiter()).Ask)
-	assert.Equal(t, []int{2, 0}, []int{c.Waiting(1), c.Waiting(2)})
-	assert.EqualValues(t, sec, c.Named(sec-1, 1))
-	assert.Zero(t, c.Named(sec, 1))
-	assert.True(t, c.HeldSince(0, 1, 0))
-	assert.False(t, c.HeldSince(0, 1, c.Refusals()) || c.HeldSince(sec, 1, 0) || c.HeldSince(0, 2, 0))
+	assert.Equal(t, State{Named: sec, Open: 2 * sec, Waiting: 2}, c.State(1))
 	mustPass(t, &c, 1250*ms, 1, w)
+	w.By = sec // it has no time for the jitter
+	assert.EqualValues(t, 2*sec, c.Enter(sec, 1, w).Ask)
+	w.By, w.Until = 0, sec // its patience is over when the hold is
+	assert.EqualValues(t, 2*sec, c.Enter(sec, 1, w).Ask)
+	c.Leave(w)
 
 	var over Throttle
 	w = queue.NewWaiter()
@@ -217,6 +221,19 @@ func TestThrottleUnusedSlotsAreNotSaved(t *testing.T) {
 	mustHold(t, &c, 4*sec, 1, nil, instant.At(4*sec+rampStep))
 	mustPass(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil) // a little late
 	mustHold(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil, instant.At(4*sec+2*rampStep))
+	mustPass(t, &c, instant.At(4*sec+3*rampStep), 1, nil) // a whole step late
+	mustHold(t, &c, instant.At(4*sec+3*rampStep), 1, nil, instant.At(4*sec+4*rampStep))
+}
+
+// What is over is looked for once a second at most.
+func TestThrottleSweep(t *testing.T) {
+	var c Throttle
+	c.Hold(0, 1, ms, exact, 0)
+	mustPass(t, &c, 10*sec, 2, nil) // looks, a millisecond too early
+	mustPass(t, &c, 11*sec-1, 2, nil)
+	assert.False(t, c.Quiet())
+	mustPass(t, &c, 11*sec, 2, nil)
+	assert.True(t, c.Quiet())
 }
 
 // Responses to requests from before the hold do not make the ramp steeper. Failures do
@@ -234,6 +251,11 @@ func TestThrottleOldResponses(t *testing.T) {
 	mustPass(t, &c, 2*sec+ms, 1, nil)
 	mustPass(t, &c, 2*sec+ms, 1, nil)
 	mustHold(t, &c, 2*sec+ms, 1, nil, instant.At(2*sec+rampStep))
+	c.Hold(3*sec, 1, sec, exact, 0)
+	c.Answered(4*sec, 1, 4*sec)
+	for range 3 {
+		mustPass(t, &c, 4*sec, 1, nil) // as early as may be
+	}
 }
 
 // If the credentials change with every request, memory stays bounded. A hold for which
@@ -250,24 +272,22 @@ func TestThrottleIsBounded(t *testing.T) {
 	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
 		now := time.Duration(i) * ms
 		c.Hold(instant.At(now), 100+i, 50*ms, exact, 0)
-		require.LessOrEqual(t, len(c.holds), queue.MaxScopes, "scopes")
+		require.LessOrEqual(t, len(c.holds.All()), queue.MaxScopes, "scopes")
 	}
 	for i := range uint64(10) {
-		assert.Equal(t, instant.At(time.Hour), c.Held(20*sec, i), "scope %d", i)
+		assert.Equal(t, instant.At(time.Hour), c.State(i).Open, "scope %d", i)
 	}
 	// All holds are running.
 	for i := range uint64(queue.MaxScopes + 20) {
-		c.Hold(200*sec, 1_000_000+i, 2*time.Hour+time.Duration(i), Config{Max: -1, Jitter: -1}, 0)
+		c.Hold(200*sec, 1_000_000+i, 2*time.Hour, Config{Max: -1, Jitter: -1}, 0)
 	}
-	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
-		assert.Equal(t, instant.At(want), c.Held(200*sec, key), "scope %d", key)
-	}
+	assert.Equal(t, instant.At(time.Hour), c.State(3).Open)
 	n, _ := c.Holds(200 * sec)
 	assert.True(t, n == queue.MaxScopes && !hosttest.Woken(w), "%d scopes", n)
 	c.Leave(w)
 	// When all holds are over, nothing is kept.
 	c.Enter(instant.At(4*time.Hour), 5, nil)
-	assert.True(t, c.Quiet() && c.holds == nil, "%d scopes at the end", len(c.holds))
+	assert.True(t, c.Quiet() && c.holds.All() == nil, "%d scopes at the end", len(c.holds.All()))
 
 	// If somebody waits for each of them, a further scope is not held, and nor is any other.
 	for i := range uint64(queue.MaxScopes) {
@@ -277,24 +297,4 @@ func TestThrottleIsBounded(t *testing.T) {
 	assert.Equal(t, instant.At(5*time.Hour), c.Hold(instant.At(5*time.Hour), 1000, hour, Config{Max: -1}, 0))
 	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
 	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
-}
-
-// A hold that is over and has waiters stays longer than a running one that has none, and goes before
-// one that has. Then its waiters hear of it.
-func TestThrottleOfReturningWaiters(t *testing.T) {
-	var c Throttle
-	w := queue.NewWaiter()
-	c.Hold(0, 0, sec, exact, 0)
-	c.Enter(0, 0, w)
-	for i := range uint64(queue.MaxScopes - 1) {
-		c.Hold(2*sec, 1+i, 30*sec, exact, 0)
-	}
-	c.Hold(3*sec, 1000, 30*sec, exact, 0)
-	assert.False(t, hosttest.Woken(w))
-	for key := range c.holds {
-		c.Enter(3*sec, key, queue.NewWaiter())
-	}
-	c.Hold(3*sec, 1001, 30*sec, exact, 0)
-	assert.True(t, hosttest.Woken(w))
-	assert.NotZero(t, c.Held(3*sec, 1001))
 }
