@@ -291,7 +291,7 @@ func (s *tokens) Take(now instant.Instant, n int) (ask instant.Instant, ok bool)
 		return s.orAnswer(now, ask.Sub(now)), false
 	}
 	s.count(n)
-	s.bucket.Owe(n - some)
+	s.bucket.Owe(now, n-some)
 	return 0, true
 }
 

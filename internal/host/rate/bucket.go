@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	xrate "golang.org/x/time/rate"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
@@ -14,29 +16,32 @@ import (
 // without a burst.
 const lateness = 10 * time.Millisecond
 
-// A Bucket is a token bucket of this client alone. The first Set fills it.
+// A Bucket is a token bucket of this client alone. The first Set fills it. It is that of golang.org/x/time/rate, which is used
+// without its sleeps.
 type Bucket struct {
-	conf   Config  // complete
-	tokens float64 // at the time at; below 0 if some are owed
-	at     instant.Instant
-	due    instant.Instant // when the tokens come that Take had not; 0: not known
+	limiter *xrate.Limiter
+	due     instant.Instant // when the tokens come that Take had not; 0: not known
 }
 
 // Set changes the rate.
 func (b *Bucket) Set(now instant.Instant, c Config) {
-	if b.conf == (Config{}) {
-		*b = Bucket{conf: c, tokens: float64(c.Burst)}
+	if b.limiter == nil {
+		b.limiter = xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst)
 	}
-	b.tokens, b.at, b.due, b.conf = b.have(now), now, 0, c
+	b.limiter.SetLimitAt(clockTime(now), xrate.Limit(c.PerSecond))
+	b.limiter.SetBurstAt(clockTime(now), c.Burst)
+	b.due = 0
 }
 
-// have returns how many tokens there are. A bucket that is full gets no more.
-func (b *Bucket) have(now instant.Instant) float64 {
-	have := b.tokens + b.conf.PerSecond*now.Sub(b.at).Seconds()
+// clockTime returns now as x/time needs it. The date does not matter.
+func clockTime(now instant.Instant) time.Time { return time.Time{}.Add(now.Since()) }
+
+// taken returns when tokens are taken that are wanted now: for a request that is a little late, when they were due.
+func (b *Bucket) taken(now instant.Instant) instant.Instant {
 	if late := now.Sub(b.due); b.due == 0 || late < 0 || late > lateness {
-		return min(have, float64(b.conf.Burst))
+		return now
 	}
-	return have
+	return b.due
 }
 
 // Take takes tokens, as Tokens says.
@@ -45,21 +50,33 @@ func (b *Bucket) Take(now instant.Instant, n int) (ask instant.Instant, ok bool)
 		b.due = instant.After(now, wait)
 		return b.due, false
 	}
-	b.tokens, b.at = b.have(now)-float64(n), now
+	b.Owe(now, n)
 	return 0, true
 }
 
-// Owe takes tokens that are not there yet.
-func (b *Bucket) Owe(n int) { b.tokens -= float64(n) }
+// Owe takes tokens that may not be there yet.
+func (b *Bucket) Owe(now instant.Instant, n int) {
+	for at, full := clockTime(b.taken(now)), b.limiter.Burst(); n > 0; n -= full {
+		_ = b.limiter.ReserveN(at, min(n, full)) // it refuses more than a full bucket
+	}
+}
 
 // Cut takes all tokens but so many.
 func (b *Bucket) Cut(now instant.Instant, most float64) {
-	b.tokens, b.at, b.due = min(b.have(now), most), now, 0
+	if b.limiter.TokensAt(clockTime(now)) <= most {
+		return
+	}
+	limit, full := b.limiter.Limit(), b.limiter.Burst()
+	empty := clockTime(now).Add(-time.Duration(most / float64(limit) * float64(time.Second)))
+	b.limiter, b.due = xrate.NewLimiter(limit, full), 0
+	b.limiter.AllowN(empty, full)
 }
 
 // WaitFor returns how long it takes until there are n tokens. Less than a microsecond is nothing, because floats are not exact.
 func (b *Bucket) WaitFor(now instant.Instant, n int, _ bool) time.Duration {
-	ns := max(0, float64(n)-b.have(now)) / b.conf.PerSecond * float64(time.Second)
+	at := b.taken(now)
+	missing := max(0, float64(n)-b.limiter.TokensAt(clockTime(at)))
+	ns := missing/float64(b.limiter.Limit())*float64(time.Second) - float64(now.Sub(at))
 	switch {
 	case ns < float64(time.Microsecond):
 		return 0

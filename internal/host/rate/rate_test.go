@@ -96,7 +96,7 @@ func TestBucketOfALateRequest(t *testing.T) {
 func TestBucket(t *testing.T) {
 	var b Bucket
 	b.Set(0, Config{PerSecond: 2, Burst: 4})
-	b.Owe(6)
+	b.Owe(0, 6)
 	assert.EqualValues(t, 1500*ms, b.WaitFor(0, 1, false))
 	b.Cut(5*sec, 1.5)
 	assert.EqualValues(t, 250*ms, b.WaitFor(5*sec, 2, true))
