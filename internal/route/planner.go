@@ -245,7 +245,7 @@ func (p *Planner) refresh(r *exchange.Request, o *attempt.Outcome, weight int32)
 			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", exchange.SafeName(r.State)))
 		})
 	}
-	if m.closes && !isShared(r) {
+	if _, closes := m.first.(interface{ CloseIdleConnections() }); closes && !isShared(r) {
 		p.stale = o.DoneAt
 	}
 }

@@ -411,14 +411,7 @@ func TestMaker(t *testing.T) {
 			assert.True(t, m.can(s.Req))
 			assert.False(t, m.canHTTP1(s.Req))
 		}
-		m := NewMaker(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, nil, nil)
-		assert.NotNil(t, m.dialerFor(s.Req))
-		for _, proxy := range []func(*http.Request) (*url.URL, error){
-			func(req *http.Request) (*url.URL, error) { return req.URL, nil },
-			func(*http.Request) (*url.URL, error) { return nil, errors.New("odd") },
-		} {
-			assert.Nil(t, NewMaker(&http.Transport{Proxy: proxy}, nil, nil).dialerFor(s.Req), "it dials through the proxy")
-		}
+		m := NewMaker(new(http.Transport), nil, nil)
 		assert.Equal(t, idle, m.open(s.Req, other.Doubtful(), false).(*http.Transport).IdleConnTimeout)
 	})
 }
@@ -535,24 +528,20 @@ func TestDefaultBase(t *testing.T) {
 // The base is found at the first request. One that leads back to the Transport is refused.
 func TestResolve(t *testing.T) {
 	defer func(old http.RoundTripper) { http.DefaultTransport = old }(http.DefaultTransport)
-	self := &closing{tripper: none}
 	loops, uncopied := &closing{}, &http.Transport{TLSNextProto: nextProtos{"h2": nil}}
 	registers := new(http.Transport)
 	registers.RegisterProtocol("file", loops)
-	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, self, loops} {
+	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, loops} {
 		http.DefaultTransport = of
 		m := NewMaker(nil, nil, nil)
-		base, err := m.Resolve(self)
-		again, _ := m.Resolve(self)
-		assert.Equal(t, of == http.RoundTripper(self), err != nil)
-		assert.True(t, base == again)
+		base := m.Resolve()
+		assert.True(t, base == m.Resolve())
 		switch of {
 		default:
 			assert.NotNil(t, base.(*http.Transport).DialContext, "it knows the addresses")
 			assert.Equal(t, 4, base.(*http.Transport).MaxIdleConnsPerHost, "on every machine")
 			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
 			assert.False(t, of == base)
-		case self:
 		case uncopied, registers:
 			assert.True(t, of == base)
 		case loops:
