@@ -84,7 +84,7 @@ func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() dial.Func { 
 func (t *Transport) Evict(url string) {
 	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
-			t.registry.Hosts.Evicted(s)
+			t.pools.LeaveAll(s.PoolsMade())
 		}
 	})
 }
