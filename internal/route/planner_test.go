@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -209,7 +210,7 @@ func TestPlanner(t *testing.T) {
 		assert.Equal(t, 1, o.Pool.Number, "number of the pool")
 		assert.Equal(t, time.Second, trial.patience)
 		assert.True(t, trial.waits)
-		assert.Same(t, s.lane, trial.open())
+		assert.Same(t, s.lane, trial.maker.open(s.Req, netip.Addr{}, false))
 		o.Pool.Make(s.lane)
 		s.ends(o, classify.Final, response(200, 2), nil)
 		assert.Same(t, o.Pool, s.pools().Current(), "the host moves")
@@ -231,7 +232,7 @@ func TestPlanner(t *testing.T) {
 		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
-		assert.True(t, fresh.leaves)
+		assert.Same(t, o.Pool, fresh.leaves)
 		assert.False(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
 		assert.True(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
 		s.lane.closed.Store(0)
@@ -473,7 +474,7 @@ func TestTrialWithConnection(t *testing.T) {
 		assert.EqualValues(t, 1, s.lane.closed.Load(), "closed")
 		assert.False(t, o.Pool.IsOpen())
 
-		trial = &Trial{registry: trial.registry, base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
+		trial = &Trial{registry: trial.registry, maker: makerOf(nil), base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")

@@ -228,13 +228,6 @@ func (s *Pools) leave(p *Pool) {
 	}
 }
 
-// HasOther reports whether there is another pool than not, or whether there may be a new one.
-func (s *Pools) HasOther(now instant.Instant, not *Pool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.other != nil && s.other != not || s.other == nil && s.debt <= now.Add(cost)
-}
-
 // Other returns another pool than not, which may be a new one, or nil if there is none.
 func (s *Pools) Other(now instant.Instant, not *Pool) *Pool {
 	s.mu.Lock()
