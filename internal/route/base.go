@@ -139,9 +139,8 @@ type Maker struct {
 	Own    func() dial.Func                    // of the copies; nil: they dial names like the base
 	Log    *slog.Logger                        // nil: none
 
-	mu       sync.Mutex  // guards the fields that Resolve sets
-	resolved atomic.Bool // the first pool is known
-	told     sync.Once   // the log knows that a host has one pool only
+	resolved sync.Once // the first pool is known
+	told     sync.Once // the log knows that a host has one pool only
 }
 
 // idle is how long a pool keeps idle connections, if the base keeps them for ever.
@@ -152,7 +151,7 @@ const idle = 90 * time.Second
 func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, each func(func(*pool.Pools))) *Maker {
 	m := &Maker{make: make, each: each}
 	if base != nil {
-		m.take(base)
+		m.resolved.Do(func() { m.take(base) })
 	}
 	return m
 }
@@ -160,18 +159,11 @@ func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, 
 // Resolve returns the base of the Transport. The first request finds it, when a program has set
 // up http.DefaultTransport.
 func (m *Maker) Resolve() http.RoundTripper {
-	if !m.resolved.Load() {
-		m.resolve()
-	}
+	m.resolved.Do(m.resolve)
 	return m.first
 }
 
 func (m *Maker) resolve() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.resolved.Load() {
-		return
-	}
 	base, others := http.DefaultTransport, false
 	t, known := base.(*http.Transport)
 	if t != nil {
@@ -196,7 +188,6 @@ func (m *Maker) take(base http.RoundTripper) {
 		m.copies = sync.OnceValue(func() bool { return clone(t) != nil })
 		m.Own = sync.OnceValue(func() dial.Func { return dial.New(t) })
 	}
-	m.resolved.Store(true)
 }
 
 // can reports whether the host of a request may have further pools. A copy of the base knows no
@@ -293,10 +284,7 @@ func afterwards(f func()) {
 
 // CloseAll closes the idle connections of all pools.
 func (m *Maker) CloseAll() {
-	if !m.resolved.Load() {
-		return // no request has begun
-	}
-	closeIdle(m.first)
+	closeIdle(m.Resolve())
 	m.each(func(pools *pool.Pools) {
 		for _, p := range pools.All() {
 			closeIdle(p.Base())

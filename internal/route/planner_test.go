@@ -400,7 +400,6 @@ func TestMaker(t *testing.T) {
 		assert.Zero(t, s.first.closed.Load(), "closed")
 		s.Maker.CloseAll()
 		assert.EqualValues(t, []int32{1, 4}, []int32{s.first.closed.Load(), s.lane.closed.Load()}, "closed")
-		new(Maker).CloseAll()
 		assert.NotPanics(t, func() { closeIdle(nil) })
 
 		for lane, want := range map[http.RoundTripper]bool{nil: false, (*closing)(nil): false, s.lane: true} {

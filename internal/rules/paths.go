@@ -94,7 +94,7 @@ func (p *paths) Find(method string, u *url.URL) *pathRule {
 	if u.Opaque != "" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
-	if u.RawPath != "" && strings.Trim(u.RawPath, pathChars) == "" {
+	if u.RawPath != "" {
 		var buf [256]byte
 		if segments, ok := appendSegments(buf[:0], path, u.RawPath); ok {
 			return findPath(p, method, segments, u.RawPath)
@@ -129,27 +129,28 @@ func findPath[P string | []byte](p *paths, method string, path P, sent string) *
 	return nil
 }
 
-// pathChars may stand in a url.URL.RawPath that is sent. Others make package url ignore it.
-const pathChars = redact.Alphanumerics + "-._~!$&'()*+,;=:@/[]%"
-
 // appendSegments appends a path to buf. A slash and a "%" within a segment are written as %2F and %25, so that a slash
-// always ends a segment. escaped must be the path with its escapes. ok says that it is.
+// always ends a segment. escaped must be the path with its escapes. ok says that package url would take it for that.
 func appendSegments(buf []byte, path, escaped string) (_ []byte, ok bool) {
+	at := 0 // in escaped
+	ok = true
 	for i := range len(path) {
 		c := path[i]
-		rest, escape := strings.CutPrefix(escaped, "%")
+		escape := at < len(escaped) && escaped[at] == '%'
 		switch {
-		case escape && len(rest) >= 2:
-			n, err := strconv.ParseUint(rest[:2], 16, 8)
+		case escape && at+2 < len(escaped):
+			n, err := strconv.ParseUint(escaped[at+1:at+3], 16, 8)
 			if err != nil || byte(n) != c {
 				return nil, false
 			}
-			escaped = rest[2:]
-		case escape, escaped == "", escaped[0] != c:
+			at += 2
+		case escape, at == len(escaped), escaped[at] != c:
 			return nil, false
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
 		default:
-			escaped = escaped[1:]
+			ok = ok && strings.IndexByte("-._~!$&'()*+,;=:@/[]", c) >= 0 // package url takes no other without an escape
 		}
+		at++
 		switch {
 		case c == '%':
 			buf = append(buf, "%25"...)
@@ -159,7 +160,7 @@ func appendSegments(buf []byte, path, escaped string) (_ []byte, ok bool) {
 			buf = append(buf, c)
 		}
 	}
-	return buf, escaped == ""
+	return buf, ok && at == len(escaped)
 }
 
 // add adds the rule of an entry.
