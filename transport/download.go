@@ -59,8 +59,7 @@ const (
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
-	base, _ := d.t.pools.Resolve(d.t)
-	c := call{t: d.t, base: base, traces: d.t.traces, options: optionsOf(req.Context())}
+	c := call{t: d.t, base: d.t.pools.Resolve(), traces: d.t.traces, options: optionsOf(req.Context())}
 	c.Request = exchange.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
 	if c.options != nil {
 		c.traces = c.options.tracesAfter(c.traces)

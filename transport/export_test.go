@@ -54,11 +54,8 @@ func BodyError(req *http.Request, cut, cause error) *Error {
 	return (&download{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
 }
 
-func (t *Transport) Base() http.RoundTripper {
-	base, _ := t.pools.Resolve(t)
-	return base
-}
-func (t *Transport) Hosts() Hosts { return Hosts{t.registry.Hosts} }
+func (t *Transport) Base() http.RoundTripper { return t.pools.Resolve() }
+func (t *Transport) Hosts() Hosts            { return Hosts{t.registry.Hosts} }
 
 type Hosts struct{ *host.Table[rules.Resolved] }
 
@@ -81,13 +78,13 @@ func (t *Transport) Kept() *replay.Pool   { return &t.kept }
 func (t *Transport) Now() instant.Instant { return t.registry.Now() }
 
 // DialWith makes the connections of the default base with d.
-func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() *dial.Dialer { return d } }
+func (t *Transport) DialWith(d *dial.Dialer) { t.pools.Own = func() dial.Func { return d.DialContext } }
 
 // Evict does with the pools of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
 	t.registry.Hosts.All(func(s *host.State[rules.Resolved]) {
 		if s.Name() == url {
-			t.registry.Hosts.Evicted(s)
+			t.pools.LeaveAll(s.PoolsMade())
 		}
 	})
 }

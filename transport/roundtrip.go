@@ -34,10 +34,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if set == nil {
 		return nil, errNotMade
 	}
-	base, err := t.pools.Resolve(t)
-	if err != nil {
-		return nil, err
-	}
+	base := t.pools.Resolve()
 	h := t.registry.Hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, base: base, traces: t.traces, Request: exchange.Request{Registry: &t.registry, Req: req, Ctx: req.Context(), State: h, Rule: t.registry.HostRule(h, set)}}

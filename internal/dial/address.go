@@ -63,14 +63,6 @@ func addrsOf(ips []net.IPAddr) []netip.Addr {
 	return all
 }
 
-// ofNetwork returns the addresses that network allows.
-func ofNetwork(network string, ips []netip.Addr) []netip.Addr {
-	if network != "tcp4" && network != "tcp6" {
-		return ips
-	}
-	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return ip.Is4() != (network == "tcp4") })
-}
-
 const (
 	// remembered is how long an address that failed comes after the others. A name often
 	// has an address that comes back, and trying it too early costs a stagger at most.
@@ -80,14 +72,13 @@ const (
 	maxFailed = 16
 )
 
-// A memory keeps the names that were dialled last. The zero memory is empty.
+// A memory keeps names that were dialled. When it is full, it begins anew.
 type memory struct {
 	mu    sync.Mutex // guards names and the values in it; never held while waiting
 	names map[string]*name
 }
 
 type name struct {
-	ips    []netip.Addr
 	failed []failure     // the oldest first
 	took   time.Duration // to connect, when an address did last; 0: none did yet
 	races  bool          // a dial tries several addresses at the same time
@@ -98,50 +89,25 @@ type failure struct {
 	at time.Time
 }
 
-// of returns the name in addr; the lock is held.
-func (m *memory) of(addr string) *name {
-	n := m.names[addr]
-	if n != nil {
-		return n
-	}
-	if len(m.names) >= maxNames {
-		for other := range m.names { // any
-			delete(m.names, other)
-			break
-		}
-	}
-	if m.names == nil {
-		m.names = map[string]*name{}
-	}
-	n = new(name)
-	m.names[addr] = n
-	return n
-}
-
-// note changes the memory of the name in addr.
+// note reads or changes what is known of the name in addr.
 func (m *memory) note(addr string, change func(*name)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	change(m.of(addr))
-}
-
-func (m *memory) found(addr string, ips []netip.Addr) { m.note(addr, func(n *name) { n.ips = ips }) }
-
-// known returns the addresses that the last look-up found.
-func (m *memory) known(addr string) []netip.Addr {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.names[addr]; n != nil {
-		return n.ips
-	}
-	return nil
-}
-
-func (m *memory) hasFailed(addr string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	n := m.names[addr]
-	return n != nil && len(n.lately()) > 0
+	if n == nil {
+		if len(m.names) == maxNames {
+			clear(m.names)
+		}
+		n = new(name)
+		m.names[addr] = n
+	}
+	change(n)
+}
+
+// hasFailed reports whether an address of the name in addr failed within the last minute.
+func (m *memory) hasFailed(addr string) (failed bool) {
+	m.note(addr, func(n *name) { failed = len(n.lately()) > 0 })
+	return failed
 }
 
 // lately returns the failures that are remembered, the oldest first; the lock of the memory is held.
@@ -153,10 +119,7 @@ func (n *name) lately() []failure {
 func (m *memory) fail(addr string, ip netip.Addr) {
 	m.note(addr, func(n *name) {
 		n.failed = slices.DeleteFunc(n.lately(), func(f failure) bool { return f.ip == ip })
-		if len(n.failed) == maxFailed {
-			n.failed = slices.Delete(n.failed, 0, 1)
-		}
-		n.failed = append(n.failed, failure{ip, time.Now()})
+		n.failed = append(n.failed[max(len(n.failed)-maxFailed+1, 0):], failure{ip, time.Now()})
 	})
 }
 
@@ -176,15 +139,11 @@ func (m *memory) mayRace(addr string, waited time.Duration, mine *bool) (may boo
 // lately come last, the oldest failure first.
 func (m *memory) order(addr string, ips []netip.Addr) []netip.Addr {
 	all := interleave(ips)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.names[addr]
-	if n == nil {
-		return all
-	}
-	failed := n.lately()
-	rank := func(ip netip.Addr) int { return slices.IndexFunc(failed, func(f failure) bool { return f.ip == ip }) }
-	slices.SortStableFunc(all, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	m.note(addr, func(n *name) {
+		failed := n.lately()
+		rank := func(ip netip.Addr) int { return slices.IndexFunc(failed, func(f failure) bool { return f.ip == ip }) }
+		slices.SortStableFunc(all, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	})
 	return all
 }
 

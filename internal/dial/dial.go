@@ -34,39 +34,32 @@ type Dialer struct {
 	memory memory
 }
 
-// New returns a Dialer that dials as the transport does. If the transport has a Dialer already,
-// New returns that. It returns nil if the transport has dialling of its own, because that may map
+// New returns the DialContext of a Dialer that dials as the transport does, or that of the transport if it has a
+// Dialer already. It returns nil if the transport has dialling of its own, because that may map
 // names or refuse some addresses. So it gets names and never an address. The method of a net.Dialer
 // is not such dialling. Its Control, its Resolver and its local address stay in force.
-func New(t *http.Transport) *Dialer {
+func New(t *http.Transport) Func {
 	//lint:ignore SA1019 old transports still set Dial and DialTLS
 	if runtime.GOOS == "js" || t.Dial != nil && t.DialContext == nil || t.DialTLS != nil || t.DialTLSContext != nil {
 		return nil
 	}
+	own := t.DialContext
+	if own == nil {
+		own = new(net.Dialer).DialContext
+	}
 	switch {
-	case t.DialContext == nil:
-		return newDialer(new(net.Dialer).DialContext)
-	case isMethod(t.DialContext, new(net.Dialer).DialContext):
-		return newDialer(t.DialContext)
-	case isMethod(t.DialContext, new(Dialer).DialContext):
-		var d *Dialer
-		_, _ = t.DialContext(context.WithValue(context.Background(), askKey{}, &d), "", "")
-		return d
+	case isMethod(own, new(net.Dialer).DialContext):
+		return With(own, lookupBy(own)).DialContext
+	case isMethod(own, new(Dialer).DialContext):
+		return own
 	}
 	return nil
 }
 
-// An askKey is the key of a context with a **Dialer. DialContext sets it instead of dialling,
-// because nothing else tells to which Dialer a method value belongs.
-type askKey struct{}
-
-// newDialer returns a Dialer over the DialContext of a net.Dialer.
-func newDialer(dial Func) *Dialer { return With(dial, lookupBy(dial)) }
-
 // With returns a Dialer that connects by dial and looks names up by lookup. lookup
 // returns the addresses of the name in addr, which is "name:port".
 func With(dial Func, lookup func(ctx context.Context, network, addr string) ([]netip.Addr, error)) *Dialer {
-	return &Dialer{dial: dial, lookup: lookup}
+	return &Dialer{dial: dial, lookup: lookup, memory: memory{names: map[string]*name{}}}
 }
 
 // isMethod reports whether dial is the same method, perhaps of another receiver. A func that
@@ -76,59 +69,37 @@ func isMethod(dial, method Func) bool {
 	return f != nil && m != nil && f.Name() == m.Name()
 }
 
-// DialContext connects to addr, which is "name:port". The next address of the name
+// An elsewhereKey is the key of a context with an address, see Elsewhere.
+type elsewhereKey struct{}
+
+// Elsewhere returns a context with which a Dialer takes the address bad of the name for failed, although it may have
+// connected. If bad is zero, it is the address that would be dialled first, unless one has failed within the last minute.
+func Elsewhere(ctx context.Context, bad netip.Addr) context.Context {
+	return context.WithValue(ctx, elsewhereKey{}, bad)
+}
+
+// DialContext connects to addr, which is "name:port". If network is "tcp", the next address of the name
 // gets its turn after a while, or at once when an address fails. If all of them fail,
 // DialContext returns the error of the first.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	if to, ok := ctx.Value(askKey{}).(**Dialer); ok {
-		*to = d
-		return nil, nil
-	}
-	port, ok := portOfName(addr)
-	if !ok {
+	name, port, _ := net.SplitHostPort(addr)
+	if _, noLiteral := netip.ParseAddr(name); noLiteral == nil || name == "" || network != "tcp" {
 		return d.dial(ctx, network, addr)
 	}
 	ips, err := d.lookup(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	d.memory.found(addr, ips)
-	if ips = ofNetwork(network, ips); len(ips) == 0 {
+	if ips = d.memory.order(addr, ips); len(ips) == 0 {
 		return d.dial(ctx, network, addr) // it knows the right error
 	}
-	return d.race(ctx, network, addr, port, d.memory.order(addr, ips))
-}
-
-// Failed notes that an address of a name did not serve a request, although it may
-// have connected. For a minute the other addresses of the name come first. addr is
-// "name:port".
-func (d *Dialer) Failed(addr string, ip netip.Addr) { d.memory.fail(addr, ip) }
-
-// HasFailed reports whether an address of the name in addr failed within the last minute.
-func (d *Dialer) HasFailed(addr string) bool { return d.memory.hasFailed(addr) }
-
-// Addrs returns the addresses of the name in addr, which is "name:port", in the order
-// in which the next dial would try them. If they are known, Addrs does not look them up again. It
-// returns nil if the name has none, or if addr has a literal address.
-func (d *Dialer) Addrs(ctx context.Context, addr string) []netip.Addr {
-	if _, ok := portOfName(addr); !ok {
-		return nil
+	switch bad, elsewhere := ctx.Value(elsewhereKey{}).(netip.Addr); {
+	case bad.IsValid():
+		d.memory.fail(addr, bad)
+	case elsewhere && !d.memory.hasFailed(addr):
+		d.memory.fail(addr, ips[0])
 	}
-	ips := d.memory.known(addr)
-	if len(ips) == 0 {
-		var err error
-		if ips, err = d.lookup(ctx, "tcp", addr); err == nil {
-			d.memory.found(addr, ips)
-		}
-	}
-	return d.memory.order(addr, ips)
-}
-
-// portOfName returns the port of "name:port". ok is false if addr has a literal address or no name.
-func portOfName(addr string) (port string, ok bool) {
-	name, port, _ := net.SplitHostPort(addr)
-	_, noLiteral := netip.ParseAddr(name)
-	return port, name != "" && noLiteral != nil
+	return d.race(ctx, addr, port, ips)
 }
 
 // An address has stagger before the next gets its turn (RFC 8305 §5), or twice the time in which an address of
@@ -146,14 +117,14 @@ type result struct {
 
 // race dials the addresses in their order, and returns the first connection. It closes
 // each connection that comes later.
-func (d *Dialer) race(ctx context.Context, network, addr, port string, ips []netip.Addr) (net.Conn, error) {
+func (d *Dialer) race(ctx context.Context, addr, port string, ips []netip.Addr) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	returned := make(chan struct{})
 	defer close(returned)
 	results := make(chan result) // unbuffered, so that a connection has one owner
 	dial := func(of int) {
-		conn, err := d.dial(ctx, network, net.JoinHostPort(ips[of].String(), port))
+		conn, err := d.dial(ctx, "tcp", net.JoinHostPort(ips[of].String(), port))
 		select {
 		case results <- result{conn, err, of}:
 		case <-returned:

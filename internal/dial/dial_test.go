@@ -78,6 +78,9 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return w.Net.DialContext(ctx, network, addr)
 }
 
+// order returns the addresses in the order of the next dial.
+func (w *world) order() string { return fmt.Sprint(w.d.memory.order("api.test:443", w.ips)) }
+
 // connect dials the name and returns the address that it got, with the time that it took.
 func (w *world) connect(ctx context.Context) (to string, took time.Duration, err error) {
 	w.mu.Lock()
@@ -165,7 +168,7 @@ func TestAddressesThatAreFarAway(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m memory
+		m := memory{names: map[string]*name{}}
 		ip := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
 		for i := range 17 {
 			m.fail("a", ip(i))
@@ -174,10 +177,12 @@ func TestMemory(t *testing.T) {
 		time.Sleep(remembered)
 		m.fail("a", ip(2))
 		assert.Len(t, m.names["a"].failed, 1)
+		most := 0
 		for i := range 2000 {
-			m.found(fmt.Sprint(i), nil)
+			m.fail(fmt.Sprint(i), ip(0))
+			most = max(most, len(m.names))
 		}
-		assert.Len(t, m.names, 1024)
+		assert.Equal(t, 1024, most, "names")
 		v6 := netip.MustParseAddr("2001:db8::1")
 		assert.Equal(t, []netip.Addr{v6, ip(1), ip(2)}, m.order("new", []netip.Addr{v6, ip(1), ip(2)}))
 		assert.Equal(t, []netip.Addr{ip(1), v6, ip(2)}, m.order("new", []netip.Addr{ip(1), ip(2), v6}))
@@ -203,8 +208,7 @@ func TestAddressesThatFailedComeLast(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "192.0.2.1", to, "the failure is forgotten after a while")
 
-			w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
-			to, _, err = w.connect(t.Context())
+			to, _, err = w.connect(Elsewhere(t.Context(), netip.MustParseAddr("192.0.2.1")))
 			require.NoError(t, err)
 			assert.Equal(t, "192.0.2.2", to, "an address that failed a request comes last, too")
 		})
@@ -239,12 +243,11 @@ func TestTheContextEndsADial(t *testing.T) {
 
 		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
-		_, took, err = w.connect(ctx)
+		_, took, err = w.connect(Elsewhere(ctx, netip.MustParseAddr("192.0.2.1")))
 		require.Error(t, err)
 		assert.Equal(t, 100*time.Millisecond, took)
 		assert.Equal(t, []string{"192.0.2.2"}, w.dialed)
-		assert.Equal(t, "192.0.2.2", w.d.Addrs(t.Context(), "api.test:443")[0].String(), "100 ms say nothing about an address")
+		assert.Equal(t, "[192.0.2.2 192.0.2.1]", w.order(), "100 ms say nothing about an address")
 	})
 }
 
@@ -286,35 +289,31 @@ func TestAConnectionThatComesLateIsClosed(t *testing.T) {
 		_, took, err := w.connect(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 10*time.Second, took)
-		assert.Equal(t, "192.0.2.3", w.d.Addrs(t.Context(), "api.test:443")[0].String(), "the address that connected has not failed")
+		assert.Equal(t, "[192.0.2.3 192.0.2.4]", w.order(), "the address that connected has not failed")
 	})
 }
 
-func TestAddrs(t *testing.T) {
+// What is no name, or not for all families, is left to the dial. A dial that goes elsewhere takes an address for failed
+// that nobody has named, unless one has failed lately.
+func TestElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "2001:db8::1", "192.0.2.1")
-		addrs := func() []netip.Addr { return w.d.Addrs(t.Context(), "api.test:443") }
-		for network, want := range map[string]string{"tcp": "2001:db8::1", "tcp4": "192.0.2.1", "tcp6": "2001:db8::1"} {
-			conn, err := New(&http.Transport{DialContext: w.d.DialContext}).DialContext(t.Context(), network, "api.test:443")
-			require.NoError(t, err)
-			assert.Equal(t, net.JoinHostPort(want, "443"), conn.RemoteAddr().String())
-			require.NoError(t, conn.Close())
-		}
-		assert.Len(t, addrs(), 2)
-		assert.Equal(t, 3, w.asked, "they are known")
-		w.ips, w.d = w.ips[:1], With(w.dial, w.d.lookup)
-		assert.Len(t, addrs(), 1)
-		assert.Len(t, addrs(), 1)
 		for _, addr := range []string{"192.0.2.1:443", ":443", "api.test"} {
-			assert.Nil(t, w.d.Addrs(t.Context(), addr))
 			_, _ = w.d.DialContext(t.Context(), "tcp", addr)
 		}
-		assert.Equal(t, 4, w.asked, "nothing to look up")
-		assert.False(t, w.d.HasFailed("api.test:443"))
-		w.d.Failed("api.test:443", addrs()[0])
-		assert.True(t, w.d.HasFailed("api.test:443"))
-		time.Sleep(time.Minute)
-		assert.False(t, w.d.HasFailed("api.test:443"))
+		_, _ = w.d.DialContext(t.Context(), "tcp4", "api.test:443")
+		assert.Zero(t, w.asked, "nothing to look up")
+		assert.Equal(t, []string{"192.0.2.1", "", "", "api.test"}, w.dialed)
+
+		for range 3 {
+			to, _, err := w.connect(Elsewhere(t.Context(), netip.Addr{}))
+			require.NoError(t, err)
+			assert.Equal(t, "192.0.2.1", to)
+			time.Sleep(40 * time.Second)
+		}
+		to, _, err := w.connect(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "192.0.2.1", to, "the other failed 40 s ago")
 	})
 }
 
@@ -340,8 +339,8 @@ func TestNew(t *testing.T) {
 	} {
 		assert.Equal(t, c.ok, New(c.base) != nil, c.name)
 	}
-	own := New(new(http.Transport))
-	assert.Same(t, own, New(&http.Transport{DialContext: own.DialContext}), "two transports of one base share what they know of addresses")
+	own := New(&http.Transport{DialContext: new(world).d.DialContext})
+	assert.NotNil(t, own, "the method of a Dialer")
 }
 
 // nameServer answers each question for IPv4 addresses with ips, over a connection in
@@ -411,13 +410,12 @@ func TestNetDialer(t *testing.T) {
 		},
 	}
 	d := New(&http.Transport{DialContext: dialer.DialContext})
-	require.NotNil(t, d)
 	var hooks []string
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		DNSDone:     func(i httptrace.DNSDoneInfo) { hooks = append(hooks, "found") },
 		ConnectDone: func(_, addr string, err error) { mu.Lock(); defer mu.Unlock(); hooks = append(hooks, "connected") },
 	})
-	conn, err := d.DialContext(ctx, "tcp", "api.example:"+port)
+	conn, err := New(&http.Transport{DialContext: d})(ctx, "tcp", "api.example:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
 	assert.Equal(t, good.Addr().String(), conn.RemoteAddr().String())
@@ -425,8 +423,12 @@ func TestNetDialer(t *testing.T) {
 	assert.Equal(t, []string{"127.0.0.2:" + port, "127.0.0.1:" + port}, controlled)
 	assert.Equal(t, []string{"found", "connected", "connected"}, hooks, "a trace of the request sees what it saw before")
 
-	assert.Equal(t, "[127.0.0.1 127.0.0.2]", fmt.Sprint(d.Addrs(t.Context(), "api.example:"+port)), "the address that failed comes last")
-	_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+	again, err := d(t.Context(), "tcp", "api.example:"+port)
+	require.NoError(t, err)
+	defer again.Close()
+	assert.Equal(t, "127.0.0.1:"+port, controlled[len(controlled)-1], "the address that failed comes last, also in the other transport of the base")
+	assert.Len(t, controlled, 3)
+	_, err = d(t.Context(), "tcp", "127.0.0.1:"+port)
 	assert.NoError(t, err, "a literal address")
 }
 
@@ -452,7 +454,7 @@ func TestLookup(t *testing.T) {
 func TestNameThatDoesNotExist(t *testing.T) {
 	var asked atomic.Int32
 	dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer(&asked)}}
-	_, err := New(&http.Transport{DialContext: dialer.DialContext}).DialContext(t.Context(), "tcp", "api.example:443")
+	_, err := New(&http.Transport{DialContext: dialer.DialContext})(t.Context(), "tcp", "api.example:443")
 	var dns *net.DNSError
 	require.ErrorAs(t, err, &dns)
 	assert.True(t, dns.IsNotFound)

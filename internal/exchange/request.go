@@ -41,8 +41,7 @@ type Registry struct {
 
 // Prepare makes a registry without rules. evicted is told of hosts that are forgotten.
 func (g *Registry) Prepare(evicted func(*host.State[rules.Resolved])) {
-	g.Hosts = host.NewTable[rules.Resolved](host.MaxHosts)
-	g.Hosts.Now, g.Hosts.Evicted = g.Now, evicted
+	g.Hosts = host.NewTable(host.MaxHosts, g.Now, evicted)
 	g.Clock, g.Seed = instant.NewClock(), maphash.MakeSeed()
 }
 

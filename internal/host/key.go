@@ -55,65 +55,44 @@ func shortened(s string, most int) string {
 }
 
 // Canonical returns host in canonical form for scheme. host is as in url.URL.Host,
-// with or without a port.
+// with or without a port. If it is in canonical form, Canonical returns it without an allocation.
 func Canonical(scheme, host string) string {
 	host = strings.ToLower(host)
 	name, port := SplitPort(host)
 	name = strings.TrimSuffix(name, ".")
 	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") {
+		var buf [64]byte
 		if addr, err := netip.ParseAddr(inner[:len(inner)-1]); err == nil && addr.Is6() {
-			name = "[" + addr.String() + "]"
+			if text := addr.AppendTo(buf[:0]); string(text) != inner[:len(inner)-1] {
+				name = "[" + string(text) + "]"
+			}
 		}
 	}
-	if n, err := strconv.ParseUint(port, 10, 64); err == nil { // else no connection is made
-		port = strconv.FormatUint(n, 10) // the connection goes to the same port with and without leading zeros
+	for len(port) > 1 && port[0] == '0' {
+		port = port[1:] // the connection goes to the same port with and without leading zeros
 	}
-	if port == "" || port == DefaultPort(scheme) {
+	switch {
+	case port == "" || port == DefaultPort(scheme):
 		return name
+	case len(host) == len(name)+len(":")+len(port) && strings.HasPrefix(host, name):
+		return host
 	}
 	return name + ":" + port
 }
 
-// isCanonical reports whether host is surely canonical: no upper-case letter,
-// nothing that could be a default port, no trailing dot, and no IPv6 address with
-// more than its canonical text. Nearly every host is.
-// Letters beyond ASCII take the slow way.
+// isCanonical reports whether host is surely canonical: a name in lower case without a trailing dot, and perhaps
+// a port without leading zeros that no scheme implies. Nearly every host is.
 func isCanonical(host string) bool {
-	n := len(host)
-	if n == 0 || host[n-1] == '.' || host[n-1] == ':' {
-		return n == 0
-	}
-	for i := range n {
+	for i := range len(host) {
 		switch c := host[i]; {
-		case 'A' <= c && c <= 'Z', c >= 0x80:
+		case 'A' <= c && c <= 'Z', c >= 0x80, c == '[':
 			return false
-		case c == ':' && host[0] != '[':
-			// A port follows. There may be a dot before it.
-			return i > 0 && host[i-1] != '.' && isPlainPort(host[i:])
-		case c == ']':
-			return i > 0 && (i == n-1 || isPlainPort(host[i+1:])) && isPlainIPv6(host[1:i])
+		case c == ':':
+			n, err := strconv.Atoi(host[i+1:])
+			return err == nil && n != 80 && n != 443 && host[i+1] >= '1' && i > 0 && host[i-1] != '.'
 		}
 	}
-	return host[0] != '['
-}
-
-// isPlainPort reports whether s is a colon and a port that no scheme implies,
-// without leading zeros. Any other text, such as the rest of an IPv6 address
-// without brackets, takes the slow way. s does not end with a colon.
-func isPlainPort(s string) bool {
-	for i := 1; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
-}
-
-// isPlainIPv6 reports whether s is the canonical text of an IPv6 address. It does not allocate then.
-func isPlainIPv6(s string) bool {
-	var buf [64]byte
-	addr, err := netip.ParseAddr(s)
-	return err == nil && addr.Is6() && string(addr.AppendTo(buf[:0])) == s
+	return !strings.HasSuffix(host, ".")
 }
 
 // SplitPort splits "name:port" and "[v6]:port". The port is "" if there is none.

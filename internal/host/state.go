@@ -69,34 +69,25 @@ type Limits struct {
 // nothing has ever failed, Quiet is a single atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
-	if m == nil {
-		return true
-	}
+	return m == nil || m.quiet()
+}
+
+func (m *Machines) quiet() bool {
 	return m.limits.Load().Quiet() && m.news.Load().Quiet() && (m.Fleet == nil || m.Fleet.Quiet())
 }
 
-// Calm reports whether nothing is held on the host, no quota is known, and its connections are not bad.
+// Calm reports whether the host is quiet, no quota is known, and its connections are not bad.
 // If nothing has ever failed, Calm is a single atomic load.
 func (s *State[R]) Calm() bool {
 	m := s.machines.Load()
-	return m == nil || m.calm()
-}
-
-func (m *Machines) calm() bool {
-	pools, limits := m.pools.Load(), m.limits.Load()
-	return limits.calm() && m.news.Load().Quiet() && (pools == nil || pools.Calm()) && (m.Fleet == nil || m.Fleet.Quiet())
+	return m == nil || m.quiet() && m.pools.Load().Calm() && m.limits.Load().calm()
 }
 
 // Quiet reports whether nothing is held on the host. A host without limits is quiet.
 func (l *Limits) Quiet() bool { return l == nil || l.Throttle.Quiet() }
 
-func (l *Limits) calm() bool {
-	if l == nil {
-		return true
-	}
-	pacing := l.pacing.Load()
-	return l.Quiet() && (pacing == nil || pacing.Quiet())
-}
+// calm reports whether no quota is known.
+func (l *Limits) calm() bool { return l == nil || l.PacingMade() == nil || l.PacingMade().Quiet() }
 
 // Failing reports whether the line of the host is not quiet.
 func (s *State[R]) Failing() bool {

@@ -5,6 +5,7 @@ package host
 import (
 	"hash/maphash"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,20 +45,13 @@ type Table[R any] struct {
 	buckets atomic.Pointer[[]bucket[R]] // their number is a power of two
 	seed    maphash.Seed
 
-	// Now returns the time of the machines, which shows which holds are over. It
-	// is only called when a host has to go. If Now is nil, every hold counts as
-	// running. It is set before the first use.
-	Now func() instant.Instant
+	now     func() instant.Instant // the time of the machines, which shows which holds are over
+	evicted func(*State[R])        // is called for each state that had to go, without a lock
 
-	// Evicted is called for each state that had to go. It is called without a lock, and
-	// is set before the first use. Requests may still be under way with the state.
-	Evicted func(*State[R])
-
-	mu    sync.Mutex // guards everything below, and all inserts and removals
-	ring  []entry[R] // every host in the buckets, in the order in which the hand meets them
-	hand  int
-	max   int
-	names strings.Builder // has the names of the newest hosts, and room for more
+	mu   sync.Mutex // guards everything below, and all inserts and removals
+	ring []entry[R] // every host in the buckets, in the order in which the hand meets them
+	hand int
+	max  int
 }
 
 type bucket[R any] struct{ first atomic.Pointer[State[R]] }
@@ -76,13 +70,11 @@ type entry[R any] struct {
 	at    instant.Instant // when that had changed since the look before
 }
 
-// NewTable returns an empty table for at most max hosts. If max is not positive,
-// [MaxHosts] applies.
-func NewTable[R any](max int) *Table[R] {
-	if max <= 0 {
-		max = MaxHosts
-	}
-	t := &Table[R]{max: max, seed: maphash.MakeSeed()}
+// NewTable returns an empty table for at most max hosts. It calls now only when a host is new or has to go, or for
+// UsedLately. It calls evicted for each state that had to go, without a lock. Requests may still be under way with the
+// state.
+func NewTable[R any](max int, now func() instant.Instant, evicted func(*State[R])) *Table[R] {
+	t := &Table[R]{max: max, now: now, evicted: evicted, seed: maphash.MakeSeed()}
 	buckets := make([]bucket[R], 8)
 	t.buckets.Store(&buckets)
 	return t
@@ -101,8 +93,8 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 		s := t.find(key, hash)
 		if s == nil {
 			var gone *State[R]
-			if s, gone = t.insert(key, hash, u); gone != nil && t.Evicted != nil {
-				t.Evicted(gone)
+			if s, gone = t.insert(key, hash, u); gone != nil {
+				t.evicted(gone)
 			}
 		}
 		// A state that was evicted between the lookup and here must not be used. If a
@@ -128,13 +120,10 @@ func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 // number of hosts, and with the most hosts nearly a millisecond without f.
 func (t *Table[R]) All(f func(*State[R])) {
 	t.mu.Lock()
-	states := make([]*State[R], len(t.ring))
-	for i := range t.ring {
-		states[i] = t.ring[i].state
-	}
+	ring := slices.Clone(t.ring)
 	t.mu.Unlock()
-	for _, s := range states {
-		f(s)
+	for _, e := range ring {
+		f(e.state)
 	}
 }
 
@@ -143,7 +132,7 @@ func (t *Table[R]) All(f func(*State[R])) {
 func (t *Table[R]) UsedLately(not *State[R], d time.Duration) (lately bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, now := 0, t.Now(); i < len(t.ring); i++ {
+	for i, now := 0, t.now(); i < len(t.ring); i++ {
 		e := &t.ring[i]
 		if n := e.state.Requests(); n != e.asked || e.state.InFlight() > 0 {
 			e.asked, e.at = n, now
@@ -161,21 +150,19 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 	if s := t.find(key, hash); s != nil {
 		return s, nil // another request was first, or the chain was being relinked
 	}
-	s = &State[R]{hash: hash, name: t.name(key), scheme: uint8(len(key.Scheme))}
+	// The name in a URL may be part of a long text, which would stay in memory with it.
+	s = &State[R]{hash: hash, name: key.Scheme + "://" + key.Host, scheme: uint8(len(key.Scheme))}
 	// A host that was asked for once is the first to go.
-	new := entry[R]{state: s, seen: 1, asked: 1}
-	if t.Now != nil {
-		new.at = t.Now()
-	}
+	e := entry[R]{state: s, seen: 1, asked: 1, at: t.now()}
 	if len(t.ring) < t.max {
-		t.ring = append(t.ring, new)
+		t.ring = append(t.ring, e)
 		if len(t.ring) > len(*t.buckets.Load()) {
 			t.grow()
 		}
 	} else {
 		i := t.victim()
 		gone = t.ring[i].state
-		t.ring[i] = new
+		t.ring[i] = e
 	}
 	t.link(*t.buckets.Load(), s)
 	if len(t.ring) <= fewHosts && len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
@@ -188,26 +175,8 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 	return s, gone
 }
 
-// nameChunk is how many bytes the names of some hosts share. A host that stays keeps the names
-// beside its own in memory, too.
-const nameChunk = 256
-
 // fewHosts is how many hosts a program has that asks one of them time and again.
 const fewHosts = 8
-
-// name returns a copy of a key's text; the lock is held. The name in a URL may be part of a long
-// text, which would stay in memory with it.
-func (t *Table[R]) name(k Key) string {
-	if n := len(k.Scheme) + len("://") + len(k.Host); t.names.Cap()-t.names.Len() < n {
-		t.names = strings.Builder{}
-		t.names.Grow(max(n, nameChunk))
-	}
-	from := t.names.Len()
-	t.names.WriteString(k.Scheme)
-	t.names.WriteString("://")
-	t.names.WriteString(k.Host)
-	return t.names.String()[from:]
-}
 
 // link puts a state at the head of its chain; the lock is held.
 func (t *Table[R]) link(buckets []bucket[R], s *State[R]) {
@@ -236,10 +205,7 @@ func (t *Table[R]) grow() {
 // idle host, then a host that the server asked to wait, and last the host under
 // the hand, which is in flight.
 func (t *Table[R]) victim() int {
-	var now instant.Instant
-	if t.Now != nil {
-		now = t.Now()
-	}
+	now := t.now()
 	best, worth := t.hand, inUse
 	for range min(probes, 2*len(t.ring)) {
 		i := t.hand

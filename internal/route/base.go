@@ -41,35 +41,19 @@ const (
 // dead when it is taken, or hold a worker of the server. lab/figures.md has the experiment that chose four.
 const perHost = 4
 
-// NewBase returns a copy of http.DefaultTransport as it is now, with the options of improved. If there is
+// NewBase returns a copy of http.DefaultTransport as it is now, so that the certificates, the proxy and the dialer
+// that a program has set there stay in force, with the options of improved. If there is
 // nothing that can be copied, it begins with go-cleanhttp's transport.
 func NewBase() *http.Transport {
-	if t := defaultBase(); t != nil {
-		return t
+	t, _ := http.DefaultTransport.(*http.Transport)
+	if t != nil {
+		t = clone(t)
 	}
-	return pooled()
-}
-
-// pooled begins with go-cleanhttp's transport, whose idle connections depend on the machine.
-func pooled() *http.Transport {
-	t := cleanhttp.DefaultPooledTransport()
-	t.MaxIdleConnsPerHost = 0
+	if t == nil {
+		t = cleanhttp.DefaultPooledTransport()
+		t.MaxIdleConnsPerHost = 0 // it depends on the machine
+	}
 	return improved(t)
-}
-
-// defaultBase returns a copy of http.DefaultTransport for the default base, so that the certificates,
-// the proxy and the dialer that a program has set there stay in force. If there is none, it begins with
-// go-cleanhttp's. It returns nil if http.DefaultTransport cannot be copied.
-func defaultBase() *http.Transport {
-	switch t, ok := http.DefaultTransport.(*http.Transport); {
-	case http.DefaultTransport == nil, ok && t == nil:
-		return pooled()
-	case ok:
-		if c := clone(t); c != nil {
-			return improved(c)
-		}
-	}
-	return nil
 }
 
 // improved sets options that t leaves to net/http: the order of addresses, idle connections, pings, and
@@ -77,7 +61,7 @@ func defaultBase() *http.Transport {
 // because nothing of the request has left then.
 func improved(t *http.Transport) *http.Transport {
 	if d := dial.New(t); d != nil {
-		t.DialContext = d.DialContext
+		t.DialContext = d
 	}
 	t.MaxIdleConnsPerHost = cmp.Or(t.MaxIdleConnsPerHost, perHost)
 	if t.HTTP2 == nil {
@@ -147,21 +131,16 @@ func (f *foreign) CloseIdleConnections() { closeIdle(f.base) }
 // A Maker makes further pools, and closes the connections of pools that nobody needs. Before anything
 // else, each request calls Resolve.
 type Maker struct {
-	first http.RoundTripper                   // the first pool of all hosts
-	each  func(func(*pool.Pools))             // calls a function for the pools of each host
-	base  *http.Transport                     // is copied for a pool; nil: it cannot be
-	make  func(host string) http.RoundTripper // Config.NewPool; nil: base is copied
-	Own   func() *dial.Dialer                 // of the copies; nil: they dial names like the base
-	Log   *slog.Logger                        // nil: none
+	first  http.RoundTripper                   // the first pool of all hosts
+	each   func(func(*pool.Pools))             // calls a function for the pools of each host
+	make   func(host string) http.RoundTripper // Config.NewPool; nil: base is copied
+	base   *http.Transport                     // is copied for a pool; nil: it cannot be
+	copies func() bool                         // reports whether base can be copied, as far as is known
+	Own    func() dial.Func                    // of the copies; nil: they dial names like the base
+	Log    *slog.Logger                        // nil: none
 
-	mu       sync.Mutex  // guards the fields that Resolve sets
-	resolved atomic.Bool // the first pool is known
-	err      error       // there is none
-
-	closes  bool        // the base can close its idle connections
-	single  atomic.Bool // the base cannot be copied, as far as is known
-	checked sync.Once
-	told    sync.Once // the log knows that a host has one pool only
+	resolved sync.Once // the first pool is known
+	told     sync.Once // the log knows that a host has one pool only
 }
 
 // idle is how long a pool keeps idle connections, if the base keeps them for ever.
@@ -171,44 +150,30 @@ const idle = 90 * time.Second
 // make is Config.NewPool.
 func NewMaker(base http.RoundTripper, make func(host string) http.RoundTripper, each func(func(*pool.Pools))) *Maker {
 	m := &Maker{make: make, each: each}
-	if runtime.GOOS == "js" {
-		m.make = nil // the browser chooses the connections
-	}
 	if base != nil {
-		m.take(base)
+		m.resolved.Do(func() { m.take(base) })
 	}
 	return m
 }
 
-// Resolve returns the base of the Transport self. The first request finds it, when a program has set
+// Resolve returns the base of the Transport. The first request finds it, when a program has set
 // up http.DefaultTransport.
-func (m *Maker) Resolve(self http.RoundTripper) (http.RoundTripper, error) {
-	if !m.resolved.Load() {
-		m.resolve(self)
-	}
-	return m.first, m.err
+func (m *Maker) Resolve() http.RoundTripper {
+	m.resolved.Do(m.resolve)
+	return m.first
 }
 
-func (m *Maker) resolve(self http.RoundTripper) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.resolved.Load() {
-		return
-	}
+func (m *Maker) resolve() {
 	base, others := http.DefaultTransport, false
-	own := defaultBase()
 	t, known := base.(*http.Transport)
 	if t != nil {
 		_, others = registered(t)
 	}
 	switch {
-	case own != nil && !others:
-		m.take(own)
-	case known:
+	case t != nil && (others || clone(t) == nil):
 		m.take(base) // as it is, because a copy would not be like it
-	case base == self:
-		m.err = errSelf
-		m.resolved.Store(true)
+	case known, base == nil:
+		m.take(NewBase())
 	default:
 		m.take(&foreign{base: base})
 	}
@@ -218,26 +183,19 @@ func (m *Maker) resolve(self http.RoundTripper) {
 // none.
 func (m *Maker) take(base http.RoundTripper) {
 	m.first = base
-	_, m.closes = base.(interface{ CloseIdleConnections() })
-	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 && runtime.GOOS != "js" {
+	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 {
 		m.base = t
-		m.Own = sync.OnceValue(func() *dial.Dialer { return dial.New(t) })
+		m.copies = sync.OnceValue(func() bool { return clone(t) != nil })
+		m.Own = sync.OnceValue(func() dial.Func { return dial.New(t) })
 	}
-	m.resolved.Store(true)
 }
 
 // can reports whether the host of a request may have further pools. A copy of the base knows no
 // schemes that may be registered with the base. net/http decides about HTTP/2 when the base is first
-// copied, so can is not asked before there is a reason.
+// copied, so can is not asked before there is a reason. In a browser there are none, because it chooses the connections.
 func (m *Maker) can(req *http.Request) bool {
-	switch {
-	case m.make != nil:
-		return true
-	case m.base == nil, req.URL.Scheme != "http" && req.URL.Scheme != "https":
-		return false
-	}
-	m.checked.Do(func() { m.single.Store(clone(m.base) == nil) })
-	return !m.single.Load()
+	plain := req.URL.Scheme == "http" || req.URL.Scheme == "https"
+	return runtime.GOOS != "js" && (m.make != nil || m.base != nil && plain && m.copies())
 }
 
 // clone returns a copy of a transport that speaks the same protocols. It returns nil if there
@@ -284,8 +242,8 @@ func (m *Maker) canHTTP1(req *http.Request) bool {
 	return m.make == nil && m.can(req) && m.base.DialTLS == nil && m.base.DialTLSContext == nil && (m.base.Protocols == nil || m.base.Protocols.HTTP1())
 }
 
-// open makes the transport of a pool for the host of a request, or returns nil. It dials the address
-// bad last. If that is zero, it is the address that would be dialled first, unless one has failed just now.
+// open makes the transport of a pool for the host of a request, or returns nil. Its first dial goes elsewhere
+// than to the address bad, see dial.Elsewhere.
 func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTripper {
 	if m.make != nil {
 		if base := m.make(req.URL.Host); base != nil && !replay.IsNil(base) {
@@ -295,12 +253,9 @@ func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTr
 	}
 	c := clone(m.base)
 	if c == nil { // it was changed meanwhile
-		m.single.Store(true)
 		return nil
 	}
-	if c.IdleConnTimeout == 0 {
-		c.IdleConnTimeout = idle
-	}
+	c.IdleConnTimeout = cmp.Or(c.IdleConnTimeout, idle)
 	if http1 {
 		c.Protocols, c.ForceAttemptHTTP2 = new(http.Protocols), false
 		c.Protocols.SetHTTP1(true)
@@ -308,39 +263,17 @@ func (m *Maker) open(req *http.Request, bad netip.Addr, http1 bool) http.RoundTr
 			c.TLSClientConfig.NextProtos = []string{"http/1.1"} // a copy
 		}
 	}
-	if d := m.dialerFor(req); d != nil {
-		var once sync.Once
+	if d := m.Own(); d != nil {
+		var dials atomic.Bool
 		c.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			once.Do(func() {
-				if !bad.IsValid() && !d.HasFailed(addr) {
-					if all := d.Addrs(ctx, addr); len(all) > 1 {
-						bad = all[0]
-					}
-				}
-				if bad.IsValid() {
-					d.Failed(addr, bad)
-				}
-			})
-			return d.DialContext(ctx, network, addr)
+			if !dials.Swap(true) {
+				ctx = dial.Elsewhere(ctx, bad)
+			}
+			return d(ctx, network, addr)
 		}
 	}
 	return c
 }
-
-// dialerFor returns the Dialer of a copy for the addresses of a request's host. It is nil if the base
-// dials in its own way, or through a proxy.
-func (m *Maker) dialerFor(req *http.Request) *dial.Dialer {
-	d := m.Own()
-	if proxy := m.base.Proxy; d != nil && proxy != nil {
-		if u, err := proxy(req); err != nil || u != nil {
-			return nil
-		}
-	}
-	return d
-}
-
-// leave closes the idle connections of a copy that attempts no longer take.
-func (m *Maker) leave(p *pool.Pool) { afterwards(func() { closeIdle(p.Base()) }) }
 
 // afterwards calls f a moment later, and when most attempts under way have ended.
 func afterwards(f func()) {
@@ -351,10 +284,7 @@ func afterwards(f func()) {
 
 // CloseAll closes the idle connections of all pools.
 func (m *Maker) CloseAll() {
-	if !m.resolved.Load() {
-		return // no request has begun
-	}
-	closeIdle(m.first)
+	closeIdle(m.Resolve())
 	m.each(func(pools *pool.Pools) {
 		for _, p := range pools.All() {
 			closeIdle(p.Base())
@@ -366,7 +296,7 @@ func (m *Maker) CloseAll() {
 func (m *Maker) LeaveAll(pools *pool.Pools) {
 	if pools != nil {
 		for _, p := range pools.All() {
-			m.leave(p)
+			afterwards(func() { closeIdle(p.Base()) })
 		}
 	}
 }

@@ -42,22 +42,16 @@ func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper
 func NoteGood(r *exchange.Request, o *attempt.Outcome) {
 	pools := r.State.PoolsMade()
 	if pools == nil {
-		if o.Resp.ProtoMajor < 2 || !isBounded(r) {
+		if o.Resp.ProtoMajor < 2 {
+			return
+		}
+		if _, bounded := r.Ctx.Deadline(); !bounded && !r.Rule.Timed {
 			return
 		}
 		pools = r.State.Machines().Pools()
 	}
 	pools.Or(o.Pool).Hear(cmp.Or(o.DoneAt, r.Registry.Now()))
 	pools.Good(o.Pool, false)
-}
-
-// isBounded reports whether a request may be given up because nothing comes.
-func isBounded(r *exchange.Request) bool {
-	if r.Rule.Timed {
-		return true
-	}
-	_, bounded := r.Ctx.Deadline()
-	return bounded
 }
 
 // A Planner plans the routes of a request to its host, which its methods get. Its Maker must be set. A single
@@ -69,7 +63,7 @@ type Planner struct {
 
 	last      *pool.Pool      // over which the last attempt failed; nil: none did
 	row       int             // attempts in a row that failed over it
-	leaves    bool            // the next attempt takes another pool than last
+	leaves    *pool.Pool      // the next attempt takes another pool than this; nil: it may take any
 	failed    *pool.Pool      // that the request leaves; nil: none
 	silence   any             // the change to tell if the host moves because nothing came over failed in time; nil: something did
 	misled    bool            // a server has already wanted the request over another connection
@@ -85,11 +79,8 @@ func (p *Planner) MayLeave() bool {
 // Next gives the next attempt its pool and its base. If the base is a [Trial], the attempt needs a
 // context of its own.
 func (p *Planner) Next(r *exchange.Request, o *attempt.Outcome) http.RoundTripper {
-	pools, not := r.State.PoolsMade(), p.last
-	if !p.leaves {
-		not = nil
-	}
-	p.leaves = false
+	pools, not := r.State.PoolsMade(), p.leaves
+	p.leaves = nil
 	base := p.Maker.Current(pools, o)
 	current := o.Pool
 	if current == nil || pools.Calm() && p.failed != current || !p.Maker.can(r.Req) {
@@ -108,11 +99,8 @@ func (p *Planner) Next(r *exchange.Request, o *attempt.Outcome) http.RoundTrippe
 		return base // its answer may be good, and comes at once; if it is not, the retry makes the connection
 	}
 	o.Pool, o.Heard = other, other.Heard()
-	maker, req, bad := p.Maker, r.Req, current.Doubtful()
-	return &Trial{registry: r.Registry, base: base, pools: pools, to: other, back: current, patience: p.patience(r), waits: not != nil || current.TakesWait(),
-		http1: isHTTP1(r), frees: answers, open: func() http.RoundTripper {
-			return maker.open(req, bad, pools.HTTP1.Load())
-		}}
+	return &Trial{registry: r.Registry, maker: p.Maker, base: base, pools: pools, to: other, back: current, patience: p.patience(r),
+		waits: not != nil || current.TakesWait(), http1: isHTTP1(r), frees: answers}
 }
 
 // patience returns how long the next attempt waits for the first connection of a pool. This is at
@@ -138,10 +126,9 @@ func (p *Planner) patience(r *exchange.Request) time.Duration {
 // case.
 func (p *Planner) Beside(r *exchange.Request, first *attempt.Outcome) {
 	if !isHTTP1(r) {
-		pools := r.State.Machines().Pools()
-		p.last, p.leaves = pools.Or(first.Pool), true
-		p.failed = p.last
-		p.last.Doubt(first.Link.Addr(), false)
+		over := r.State.Machines().Pools().Or(first.Pool)
+		p.last, p.leaves, p.failed = over, over, over
+		over.Doubt(first.Link.Addr(), false)
 	}
 }
 
@@ -150,7 +137,7 @@ func isHTTP1(r *exchange.Request) bool { return r.State.Protocol.Load() == 1 }
 
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
-	p.leaves = false
+	p.leaves = nil
 	good := o.Resp != nil && !o.Failed()
 	if o.Resp != nil {
 		r.State.Protocol.Store(int32(o.Resp.ProtoMajor))
@@ -197,7 +184,10 @@ func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 	if !change.Over {
 		change.Cause = news.Cause{Err: r.Observer.Safe(o.Err), Addr: o.Link.Addr()}
 	}
-	if p.leaves = leaves || p.row > 1; p.leaves && over == pools.Current() {
+	if leaves || p.row > 1 {
+		p.leaves = over
+	}
+	if p.leaves == pools.Current() {
 		if p.failed, p.silence = over, nil; weight == pool.Alone {
 			p.silence = change
 		}
@@ -245,7 +235,7 @@ func (p *Planner) refresh(r *exchange.Request, o *attempt.Outcome, weight int32)
 			m.Log.LogAttrs(r.Ctx, slog.LevelInfo, "the base has one pool only: set Config.NewPool", slog.String("host", exchange.SafeName(r.State)))
 		})
 	}
-	if m.closes && !isShared(r) {
+	if _, closes := m.first.(interface{ CloseIdleConnections() }); closes && !isShared(r) {
 		p.stale = o.DoneAt
 	}
 }
@@ -329,8 +319,8 @@ func weighSilence(r *exchange.Request, o *attempt.Outcome) int32 {
 // others will, too.
 func (p *Planner) IsStuck(r *exchange.Request, o *attempt.Outcome) bool {
 	twice := p.misled
-	if p.misled = true; p.leaves {
-		return twice || !r.State.PoolsMade().HasOther(r.Registry.Now(), p.last)
+	if p.misled = true; p.leaves != nil {
+		return twice || r.State.PoolsMade().Other(r.Registry.Now(), p.leaves) == nil
 	}
 	return twice || o.Resp == nil || o.Resp.ProtoMajor > 1
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -209,7 +210,7 @@ func TestPlanner(t *testing.T) {
 		assert.Equal(t, 1, o.Pool.Number, "number of the pool")
 		assert.Equal(t, time.Second, trial.patience)
 		assert.True(t, trial.waits)
-		assert.Same(t, s.lane, trial.open())
+		assert.Same(t, s.lane, trial.maker.open(s.Req, netip.Addr{}, false))
 		o.Pool.Make(s.lane)
 		s.ends(o, classify.Final, response(200, 2), nil)
 		assert.Same(t, o.Pool, s.pools().Current(), "the host moves")
@@ -231,7 +232,7 @@ func TestPlanner(t *testing.T) {
 		o.Pool.Make(s.lane)
 		fresh.Note(&attempt.Outcome{Pool: o.Pool, Class: classify.Ambiguous, Err: errors.New("HTTP_1_1_REQUIRED"), DoneAt: s.now()})
 		assert.True(t, s.pools().HTTP1.Load())
-		assert.True(t, fresh.leaves)
+		assert.Same(t, o.Pool, fresh.leaves)
 		assert.False(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 1)}))
 		assert.True(t, plan{&Planner{Maker: s.Maker}, s.Request}.IsStuck(&attempt.Outcome{Resp: response(421, 2)}))
 		s.lane.closed.Store(0)
@@ -399,7 +400,6 @@ func TestMaker(t *testing.T) {
 		assert.Zero(t, s.first.closed.Load(), "closed")
 		s.Maker.CloseAll()
 		assert.EqualValues(t, []int32{1, 4}, []int32{s.first.closed.Load(), s.lane.closed.Load()}, "closed")
-		new(Maker).CloseAll()
 		assert.NotPanics(t, func() { closeIdle(nil) })
 
 		for lane, want := range map[http.RoundTripper]bool{nil: false, (*closing)(nil): false, s.lane: true} {
@@ -411,14 +411,7 @@ func TestMaker(t *testing.T) {
 			assert.True(t, m.can(s.Req))
 			assert.False(t, m.canHTTP1(s.Req))
 		}
-		m := NewMaker(&http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}, nil, nil)
-		assert.NotNil(t, m.dialerFor(s.Req))
-		for _, proxy := range []func(*http.Request) (*url.URL, error){
-			func(req *http.Request) (*url.URL, error) { return req.URL, nil },
-			func(*http.Request) (*url.URL, error) { return nil, errors.New("odd") },
-		} {
-			assert.Nil(t, NewMaker(&http.Transport{Proxy: proxy}, nil, nil).dialerFor(s.Req), "it dials through the proxy")
-		}
+		m := NewMaker(new(http.Transport), nil, nil)
 		assert.Equal(t, idle, m.open(s.Req, other.Doubtful(), false).(*http.Transport).IdleConnTimeout)
 	})
 }
@@ -480,7 +473,7 @@ func TestTrialWithConnection(t *testing.T) {
 		assert.EqualValues(t, 1, s.lane.closed.Load(), "closed")
 		assert.False(t, o.Pool.IsOpen())
 
-		trial = &Trial{registry: trial.registry, base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart, open: func() http.RoundTripper { return nil }}
+		trial = &Trial{registry: trial.registry, maker: makerOf(nil), base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")
@@ -535,24 +528,20 @@ func TestDefaultBase(t *testing.T) {
 // The base is found at the first request. One that leads back to the Transport is refused.
 func TestResolve(t *testing.T) {
 	defer func(old http.RoundTripper) { http.DefaultTransport = old }(http.DefaultTransport)
-	self := &closing{tripper: none}
 	loops, uncopied := &closing{}, &http.Transport{TLSNextProto: nextProtos{"h2": nil}}
 	registers := new(http.Transport)
 	registers.RegisterProtocol("file", loops)
-	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, self, loops} {
+	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, loops} {
 		http.DefaultTransport = of
 		m := NewMaker(nil, nil, nil)
-		base, err := m.Resolve(self)
-		again, _ := m.Resolve(self)
-		assert.Equal(t, of == http.RoundTripper(self), err != nil)
-		assert.True(t, base == again)
+		base := m.Resolve()
+		assert.True(t, base == m.Resolve())
 		switch of {
 		default:
 			assert.NotNil(t, base.(*http.Transport).DialContext, "it knows the addresses")
 			assert.Equal(t, 4, base.(*http.Transport).MaxIdleConnsPerHost, "on every machine")
 			assert.Equal(t, PingAfter, base.(*http.Transport).HTTP2.SendPingTimeout)
 			assert.False(t, of == base)
-		case self:
 		case uncopied, registers:
 			assert.True(t, of == base)
 		case loops:

@@ -26,15 +26,15 @@ import (
 // be seen.
 type Trial struct {
 	registry *exchange.Registry
+	maker    *Maker
 	base     http.RoundTripper // of the current pool
 	pools    *pool.Pools       // of the host
 	to, back *pool.Pool
 	patience time.Duration
-	waits    bool                     // for the connection that another attempt makes
-	http1    bool                     // the host speaks HTTP/1.x
-	frees    bool                     // the current pool gives up its idle connections, each of which may hold a worker of the server
-	open     func() http.RoundTripper // makes the transport of the pool, or returns nil
-	Restart  func(*pool.Pool)         // begins the time of the attempt anew, over a pool
+	waits    bool             // for the connection that another attempt makes
+	http1    bool             // the host speaks HTTP/1.x
+	frees    bool             // the current pool gives up its idle connections, each of which may hold a worker of the server
+	Restart  func(*pool.Pool) // begins the time of the attempt anew, over a pool
 }
 
 // workerTime is how long a connection of HTTP/1.x may hold a worker of the server for nothing. A server
@@ -65,12 +65,15 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		})
 	}()
+	missed := func() (*http.Response, error) {
+		t.to.Missed(t.registry.Now())
+		free()
+		return t.goBack(req)
+	}
 	if t.to.Base() == nil {
-		base := t.open()
+		base := t.maker.open(req, t.back.Doubtful(), t.pools.HTTP1.Load())
 		if base == nil {
-			t.to.Missed(t.registry.Now())
-			free()
-			return t.goBack(req)
+			return missed()
 		}
 		t.to.Make(base)
 	}
@@ -88,9 +91,7 @@ func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	default:
-		t.to.Missed(t.registry.Now())
-		free()
-		return t.goBack(req)
+		return missed()
 	}
 	if t.to.Connected(); resp != nil && resp.Request == sent {
 		resp.Request = req

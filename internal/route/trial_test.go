@@ -26,6 +26,11 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+// makerOf returns a Maker whose other pools are all lane.
+func makerOf(lane http.RoundTripper) *Maker {
+	return NewMaker(nil, func(string) http.RoundTripper { return lane }, nil)
+}
+
 // An upload tells of its Close.
 type upload struct {
 	io.Reader
@@ -69,8 +74,8 @@ func TestTrialWithoutConnection(t *testing.T) {
 			var pools pool.Pools
 			over := pools.Other(0, nil)
 			tr := &Trial{
-				registry: new(exchange.Registry), base: base, pools: &pools, to: over, back: pools.Current(),
-				patience: time.Second, open: func() http.RoundTripper { return dialling }, Restart: func(p *pool.Pool) { over = p },
+				registry: new(exchange.Registry), maker: makerOf(dialling), base: base, pools: &pools, to: over, back: pools.Current(),
+				patience: time.Second, Restart: func(p *pool.Pool) { over = p },
 			}
 			tr.registry.Prepare(func(*host.State[rules.Resolved]) {})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -154,8 +159,8 @@ func TestTrialsOfOnePool(t *testing.T) {
 			for i := range row.took {
 				go func() {
 					tr := &Trial{
-						registry: registry, base: base, pools: &pools, to: over, back: pools.Current(),
-						patience: time.Second, waits: row.waits, http1: row.http1, open: func() http.RoundTripper { return row.lane }, Restart: func(*pool.Pool) {},
+						registry: registry, maker: makerOf(row.lane), base: base, pools: &pools, to: over, back: pools.Current(),
+						patience: time.Second, waits: row.waits, http1: row.http1, Restart: func(*pool.Pool) {},
 					}
 					start := time.Now()
 					_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))

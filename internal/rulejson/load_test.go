@@ -191,7 +191,7 @@ func TestLoadFaults(t *testing.T) {
 		{"a pattern beside another fault", `{"rule": {"max_attempts": -1}, "hosts": {"https://h": {}, "a.example": {"concurrency": {"max": 5, "enabled": "on"}, "retry_budget": {"ratio": "off", "min_per_second": "off"}}, "A.example": {}}}`,
 			"line 1, column 27: rule.max_attempts: the number -1 is negative; write 1 to turn retries off\n" +
 				"line 1, column 42: hosts[\"https://h\"]: \"https://h\" has a scheme; leave it out\n" +
-				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same hosts as \"A.example\"\n" +
+				"line 1, column 59: hosts[\"a.example\"]: \"a.example\" means the same requests as \"A.example\"\n" +
 				"line 1, column 133: hosts[\"a.example\"].retry_budget: would earn no retries at all; \"enabled\": \"off\" turns the budget off, \"max_attempts\": 1 the retries"},
 		{"on without a max", `{"rule": {"concurrency": {"enabled": "on"}, "max_attempts": -1}, "hosts": {"h": {"concurrency": {"enabled": "on"}}}}`,
 			"line 1, column 38: rule.concurrency.enabled: on needs a \"max\", the most requests that the host takes at a time\n" +

@@ -3,101 +3,65 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/aplomb-go/aplomb/internal/redact"
-	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A route is the part of a key of Config.Hosts that says which requests to a host it
-// means. Its path is as http.ServeMux reads it, but has no wildcards.
-type route struct {
-	method string // "": every method; GET means HEAD as well
-	path   string // escaped; "": every path; with a slash at its end everything below it
-}
-
-// cutPattern cuts a key of Config.Hosts, which is [METHOD ]HOST[/PATH].
-func cutPattern(key string) (hosts string, r route) {
-	hosts = key
-	if i := strings.IndexAny(key, " \t"); i >= 0 {
-		r.method, hosts = key[:i], strings.TrimLeft(key[i:], " \t")
-	}
-	if i := strings.IndexByte(hosts, '/'); i >= 0 {
-		hosts, r.path = hosts[:i], hosts[i:]
-	}
-	return hosts, r
-}
-
-// fault returns why the route is none, and "" if nothing is wrong with it. Some paths are
+// parsePath parses the path of the key, whose method is known. If the key is wrong, why says why. Some paths are
 // legal for http.ServeMux but can only be mistakes here.
-func (r route) fault(key, hosts string) string {
-	upper := strings.ToUpper(r.method)
+func (e *hostEntry) parsePath(path string) (why string) {
+	upper := strings.ToUpper(e.method)
+	plain, err := url.PathUnescape(path)
 	switch {
-	case strings.Trim(key, " \t") != key:
-		return "begins or ends with a space; leave it out"
-	case strings.ContainsAny(r.method, "/?@"), strings.Contains(r.path, " "):
+	case strings.ContainsAny(e.method, "/?@"), strings.Contains(path, " "):
 		return "has a space in its path; write %20"
-	case r.method != "" && r.path == "":
-		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, r.method, key)
-	case strings.Trim(r.method, "!#$%&'*+-.^_`|~"+redact.Alphanumerics) != "":
-		return fmt.Sprintf("names the method %q, which is no token (RFC 9110 §9.1)", r.method)
-	case r.method != upper && slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"}, upper):
-		return fmt.Sprintf("names the method %q; methods are case-sensitive, so write %s", r.method, upper)
-	case r.path == "":
-		return ""
-	case hosts == "":
-		return `has no host in front of its path; write a name, or "*.example.com/path"`
-	case strings.ContainsAny(r.path, "{}"):
+	case e.method != "" && path == "":
+		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, e.method, e.key)
+	case strings.Trim(e.method, "!#$%&'*+-.^_`|~"+redact.Alphanumerics) != "":
+		return fmt.Sprintf("names the method %q, which is no token (RFC 9110 §9.1)", e.method)
+	case e.method != upper && slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"}, upper):
+		return fmt.Sprintf("names the method %q; methods are case-sensitive, so write %s", e.method, upper)
+	case strings.ContainsAny(path, "{}"):
 		return "has braces in its path, which has no wildcards; a slash at its end means everything below it"
-	case strings.Contains(r.path, "*"):
+	case strings.Contains(path, "*"):
 		return `has a "*" in its path; a slash at its end means everything below it, and %2A is the character`
-	case strings.ContainsAny(r.path, "?#"):
+	case strings.ContainsAny(path, "?#"):
 		return "has a query or a fragment, which make no difference; leave it out"
-	case strings.ContainsFunc(r.path, unicode.IsControl):
+	case strings.ContainsFunc(path, unicode.IsControl):
 		return "has a control character in its path"
-	case !isClean(r.path):
+	case !isClean(path):
 		return `has a path with an empty segment, "." or "..", which matches no request`
-	}
-	if _, err := url.PathUnescape(r.path); err != nil {
+	case err != nil:
 		return `has a "%" in its path that begins no escape; write %25`
 	}
+	segments, _ := appendSegments(nil, plain, path)
+	e.path = string(segments)
 	return ""
 }
 
-// isClean reports whether http.ServeMux would leave a path, or the end of one, as it is. It
-// may be escaped. A "." that is escaped counts as any other character.
-func isClean(path string) bool {
-	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
-		return true
-	}
-	for segment, rest := "", path[1:]; rest != ""; {
-		if segment, rest, _ = strings.Cut(rest, "/"); segment == "" || segment == "." || segment == ".." {
-			return false
-		}
-	}
-	return true
+// isClean reports whether http.ServeMux would leave a path as it is. It may be escaped. A "." that is escaped
+// counts as any other character.
+func isClean(p string) bool {
+	return !strings.Contains(p, "//") && (!strings.Contains(p, "/.") || path.Clean(p) == strings.TrimSuffix(p, "/"))
 }
 
 // paths are the rules of the paths of a host. They never change once they are in a ruleset.
 type paths struct {
-	nodes   map[string]*pathNode // by path, without a slash at its end, see appendUnescaped
-	lengths []int                // of the keys of nodes, longest first
+	exact   map[string]pathRules // by paths without a slash at their end
+	below   map[string]pathRules // of everything below a path, by the path without the slash at its end
+	lengths []int                // of the keys of below, the shortest first
 }
 
-func newPaths() *paths { return &paths{nodes: map[string]*pathNode{}} }
-
-// A pathNode has the rules of a path. The lists have HEAD before GET, and the rule of every
-// method last.
-type pathNode struct {
-	exact []pathRule // of the path without a slash at its end
-	below []pathRule // of the path with a slash at its end, and of everything below it
-}
+// pathRules are the rules of a path, by method.
+type pathRules []pathRule
 
 // A pathRule is the rule of a path and of a method.
 type pathRule struct {
@@ -106,207 +70,109 @@ type pathRule struct {
 	Rule   *Resolved
 }
 
-// isForMethod reports whether the rule is for requests with this method.
-func (r *pathRule) isForMethod(method string) bool {
-	return r.method == method || r.method == "" || r.method == http.MethodGet && method == http.MethodHead
-}
-
-// ruleForMethod returns the most specific rule of a list that is for a method, or nil.
-func ruleForMethod(list []pathRule, method string) *pathRule {
-	for i := range list {
-		if list[i].isForMethod(method) {
-			return &list[i]
+// forMethod returns the rule for requests with a method, or nil. The rule of GET is for HEAD as well.
+func (all pathRules) forMethod(method string) (best *pathRule) {
+	for i := range all {
+		switch r := &all[i]; {
+		case r.method == method:
+			return r
+		case r.method == http.MethodGet && method == http.MethodHead, r.method == "" && best == nil:
+			best = r
 		}
 	}
-	return nil
+	return best
 }
 
 // Find returns the rule of a request, or nil if no path matches. It finds the rule whose
 // pattern http.ServeMux would choose, and none where http.ServeMux would redirect the
 // client. It allocates only if a path with an escape is longer than a buffer.
 func (p *paths) Find(method string, u *url.URL) *pathRule {
-	if u.Opaque != "" {
-		return nil
-	}
-	path, escaped := u.Path, false
-	switch {
-	case path == "" && method != http.MethodConnect:
+	path := u.Path
+	if path == "" && method != http.MethodConnect {
 		path = "/" // as it is sent
-	case u.RawPath != "" && Encodes(u.RawPath, u.Path):
-		path, escaped = u.RawPath, true
 	}
-	switch {
-	case path == "" || path[0] != '/':
+	if u.Opaque != "" || !strings.HasPrefix(path, "/") {
 		return nil
-	case method != http.MethodConnect && !isClean(path): // http.ServeMux neither cleans nor redirects a CONNECT
-		return nil
-	case escaped || strings.Contains(path, "%"):
+	}
+	if u.RawPath != "" {
 		var buf [256]byte
-		return findPath(p, method, appendUnescaped(buf[:0], path, escaped))
+		if segments, ok := appendSegments(buf[:0], path, u.RawPath); ok {
+			return findPath(p, method, segments, u.RawPath)
+		}
 	}
-	return findPath(p, method, path)
+	return findPath(p, method, strings.ReplaceAll(path, "%", "%25"), path)
 }
 
-// findPath is Find for a path as appendUnescaped makes it. It only looks up the beginnings that have the length
-// of a pattern.
-func findPath[P string | []byte](p *paths, method string, path P) *pathRule {
-	for _, n := range p.lengths {
+// findPath is Find for a path as appendSegments makes it, and as it is sent. It only looks up the beginnings that have the
+// length of a pattern.
+func findPath[P string | []byte](p *paths, method string, path P, sent string) *pathRule {
+	redirects := method != http.MethodConnect // http.ServeMux neither cleans nor redirects a CONNECT
+	if redirects && !isClean(sent) {
+		return nil
+	}
+	if r := p.exact[string(path)].forMethod(method); r != nil {
+		return r
+	}
+	for _, n := range slices.Backward(p.lengths) {
 		if n > len(path) || n < len(path) && path[n] != '/' {
 			continue
 		}
-		node := p.nodes[string(path[:n])]
+		r := p.below[string(path[:n])].forMethod(method)
 		switch {
-		case node == nil:
-		case n < len(path):
-			if r := ruleForMethod(node.below, method); r != nil {
-				return r
-			}
+		case r == nil, n == len(path) && !redirects:
+		case n == len(path):
+			return nil // http.ServeMux would redirect to the path with a slash at its end
 		default:
-			if r := ruleForMethod(node.exact, method); r != nil {
-				return r
-			}
-			if method != http.MethodConnect && ruleForMethod(node.below, method) != nil {
-				return nil // http.ServeMux would redirect to the path with a slash at its end
-			}
+			return r
 		}
 	}
 	return nil
 }
 
-// appendUnescaped appends a path to buf, without its escapes if it is escaped. A slash and a "%" within
-// a segment are written as %2F and %25, so that a slash always ends a segment. Most paths
-// that are not escaped thus stay as they are.
-func appendUnescaped(buf []byte, path string, escaped bool) []byte {
-	for i := 0; i < len(path); i++ {
+// appendSegments appends a path to buf. A slash and a "%" within a segment are written as %2F and %25, so that a slash
+// always ends a segment. escaped must be the path with its escapes. ok says that package url would take it for that.
+func appendSegments(buf []byte, path, escaped string) (_ []byte, ok bool) {
+	at := 0 // in escaped
+	ok = true
+	for i := range len(path) {
 		c := path[i]
-		if c == '%' && escaped { // two hexadecimal digits follow
-			c = unhex(path[i+1])<<4 | unhex(path[i+2])
-			i += 2
-			if c == '/' {
-				buf = append(buf, "%2F"...)
-				continue
+		escape := at < len(escaped) && escaped[at] == '%'
+		switch {
+		case escape && at+2 < len(escaped):
+			n, err := strconv.ParseUint(escaped[at+1:at+3], 16, 8)
+			if err != nil || byte(n) != c {
+				return nil, false
 			}
+			at += 2
+		case escape, at == len(escaped), escaped[at] != c:
+			return nil, false
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		default:
+			ok = ok && strings.IndexByte("-._~!$&'()*+,;=:@/[]", c) >= 0 // package url takes no other without an escape
 		}
-		if c == '%' {
-			buf = append(buf, "%25"...)
-			continue
-		}
-		buf = append(buf, c)
-	}
-	return buf
-}
-
-// Encodes reports whether url.URL.EscapedPath returns raw for this path, without an
-// allocation. raw must then be an encoding of path, and may leave a few more characters
-// unescaped than the default encoding.
-func Encodes(raw, path string) bool {
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
+		at++
 		switch {
 		case c == '%':
-			if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
-				return false
-			}
-			c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
-			i += 2
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~!$&'()*+,;=:@/[]", c) >= 0:
+			buf = append(buf, "%25"...)
+		case c == '/' && escape:
+			buf = append(buf, "%2F"...)
 		default:
-			return false
+			buf = append(buf, c)
 		}
-		if path == "" || path[0] != c {
-			return false
-		}
-		path = path[1:]
 	}
-	return path == ""
+	return buf, ok && at == len(escaped)
 }
 
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
-
-// unhex returns the value of a hexadecimal digit.
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
-	}
-	return c&7 + 9
-}
-
-// meaning returns the path of an entry as a key of nodes, and whether it means the paths below.
-func (e *hostEntry) meaning() (path string, below bool) {
-	path, below = strings.CutSuffix(e.path, "/")
-	return string(appendUnescaped(nil, path, true)), below
-}
-
-// add adds the rule of an entry. Call sort when all are added.
+// add adds the rule of an entry.
 func (p *paths) add(e *hostEntry, r *Resolved) {
-	key, below := e.meaning()
-	n := p.nodes[key]
-	if n == nil {
-		n = new(pathNode)
-		p.nodes[key] = n
+	rule := pathRule{e.method, e.key, r}
+	path, below := strings.CutSuffix(e.path, "/")
+	if !below {
+		p.exact[path] = append(p.exact[path], rule)
+		return
 	}
-	list := &n.exact
-	if below {
-		list = &n.below
+	p.below[path] = append(p.below[path], rule)
+	if i, found := slices.BinarySearch(p.lengths, len(path)); !found {
+		p.lengths = slices.Insert(p.lengths, i, len(path))
 	}
-	*list = append(*list, pathRule{e.method, e.key, r})
-}
-
-// sort puts the lists in order.
-func (p *paths) sort() {
-	for path, n := range p.nodes {
-		p.lengths = append(p.lengths, len(path))
-		for _, list := range [...][]pathRule{n.exact, n.below} {
-			slices.SortFunc(list, func(a, b pathRule) int { return cmp.Compare(b.method, a.method) })
-		}
-	}
-	slices.SortFunc(p.lengths, func(a, b int) int { return cmp.Compare(b, a) })
-	p.lengths = slices.Compact(p.lengths)
-}
-
-// conflict returns why http.ServeMux would refuse an entry together with another entry, and
-// "" if it would not. That is so if the path of e is more specific and its method less.
-func (p *paths) conflict(e *hostEntry) string {
-	if e.method != "" && e.method != http.MethodGet {
-		return ""
-	}
-	path, _ := e.meaning()
-	for _, n := range p.lengths {
-		if n >= len(path) || path[n] != '/' || p.nodes[path[:n]] == nil {
-			continue
-		}
-		list := p.nodes[path[:n]].below
-		i, found := 0, len(list) > 0 && list[0].method != "" // the rule of every method is the last
-		if e.method != "" {
-			i, found = slices.BinarySearchFunc(list, http.MethodHead, func(q pathRule, head string) int { return cmp.Compare(head, q.method) })
-		}
-		if found {
-			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", list[i].Key, list[i].method, e.path)
-		}
-	}
-	return ""
-}
-
-// checkPaths returns the faults of the entries of a host pattern that are wrong together.
-func checkPaths(entries []*hostEntry) (faults []*policy.FieldError) {
-	all := newPaths()
-	known := map[route]string{}
-	for _, e := range entries {
-		r := route{e.method, string(appendUnescaped(nil, e.path, true))}
-		if same, ok := known[r]; ok {
-			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
-			continue
-		}
-		known[r] = e.key
-		all.add(e, nil)
-	}
-	all.sort()
-	for _, e := range entries {
-		if why := all.conflict(e); why != "" {
-			faults = append(faults, e.fault(why))
-		}
-	}
-	return faults
 }

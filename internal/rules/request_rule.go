@@ -34,43 +34,38 @@ type completed struct {
 
 // CompleteOver returns the complete rule over the rule of a host or of a path.
 func (r *RequestRule) CompleteOver(base *Resolved) (*Resolved, error) {
-	if c := r.findComplete(base); c != nil {
+	all, c := r.find(base)
+	if c == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		all, c = r.find(base)
+	}
+	if c != nil {
 		return c.rule, c.err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.findComplete(base); c != nil {
-		return c.rule, c.err
+	c = &completed{base: base, rule: base}
+	if faults := ValidateRequest(r.Policy, "WithRule."); len(faults) > 0 {
+		c.err = fmt.Errorf("transport: %w", Join(faults))
+	} else {
+		c.rule = base.Set.resolve(r.Policy.Or(base.Policy)) // only limits of hosts can be wrong together
 	}
-	c := r.complete(base)
-	all := []completed{c}
-	if old := r.Made.Load(); old != nil {
-		all = append(all, *old...)
-	}
-	all = slices.DeleteFunc(all, func(c completed) bool {
+	kept := slices.DeleteFunc(append([]completed{*c}, all...), func(c completed) bool {
 		return c.base.Set.Owner == base.Set.Owner && c.base.Set != base.Set // it was replaced by Update
 	})
-	all = all[:min(len(all), MaxCompleted)]
-	r.Made.Store(&all)
+	kept = kept[:min(len(kept), MaxCompleted)]
+	r.Made.Store(&kept)
 	return c.rule, c.err
 }
 
-// findComplete returns the rule that CompleteOver has made, or nil.
-func (r *RequestRule) findComplete(base *Resolved) *completed {
+// find returns the rules that CompleteOver has made, and that over base, or nil.
+func (r *RequestRule) find(base *Resolved) (all []completed, over *completed) {
 	if made := r.Made.Load(); made != nil {
-		if i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base }); i >= 0 {
-			return &(*made)[i]
-		}
+		all = *made
 	}
-	return nil
-}
-
-// complete makes the complete rule.
-func (r *RequestRule) complete(base *Resolved) completed {
-	if faults := ValidateRequest(r.Policy, "WithRule."); len(faults) > 0 {
-		return completed{base, base, fmt.Errorf("transport: %w", Join(faults))}
+	if i := slices.IndexFunc(all, func(c completed) bool { return c.base == base }); i >= 0 {
+		over = &all[i]
 	}
-	return completed{base: base, rule: base.Set.resolve(r.Policy.Or(base.Policy))} // only limits of hosts can be wrong together
+	return all, over
 }
 
 var errOfHost = errors.New("this is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")

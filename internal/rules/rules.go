@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -30,14 +31,20 @@ import (
 type Ruleset struct {
 	Owner    *Owner
 	standard *Resolved // for every host that no pattern matches
-	hosts    map[pattern]hostRule
+	hosts    map[pattern]*hostRule
 }
 
 // An Owner tells the rulesets of a Transport from those of others. It keeps nothing
 // else in memory.
 type Owner struct{ _ byte }
 
+// A hostRule is the rule of the hosts that a pattern means.
 type hostRule struct {
+	pattern
+	own   *hostEntry   // the entry without a path; nil: none
+	paths []*hostEntry // the entries with paths
+	wrong bool         // the rule has faults, or a rule from which it inherits has some
+
 	keys []string // of Config.Hosts, whose rules are in it, the most specific first
 	rule *Resolved
 }
@@ -83,97 +90,172 @@ type settings struct {
 
 // A hostEntry is an entry of Config.Hosts.
 type hostEntry struct {
-	key     string
-	pattern pattern
-	route
+	key string
+	meaning
 	rule policy.Rule
+}
+
+// A meaning says which requests a key means. Keys that mean the same have equal meanings.
+type meaning struct {
+	pattern
+	method string // "": every method; GET means HEAD as well
+	path   string // as appendSegments writes it; "": every path; with a slash at its end everything below it
 }
 
 // fault returns a fault of the key.
 func (e *hostEntry) fault(why string) *policy.FieldError {
-	return &policy.FieldError{Field: e.field(), Err: fmt.Errorf("%q %s", e.key, why)}
+	return &policy.FieldError{Field: fieldOf(e.key), Err: fmt.Errorf("%q %s", e.key, why)}
 }
 
-// field returns the path of the entry in faults.
-func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
+// fieldOf returns the path of an entry in faults.
+func fieldOf(key string) string { return "Hosts[" + strconv.Quote(key) + "]" }
 
 // NewRuleset makes a ruleset, and returns all faults. With a fault the ruleset is of no use.
 func NewRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *Owner) (*Ruleset, []*policy.FieldError) {
-	faults := FaultsOf(rule.Validate(), "Rule.")
-	set := &Ruleset{Owner: owner, hosts: map[pattern]hostRule{}}
+	set := &Ruleset{Owner: owner, hosts: map[pattern]*hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
-	c := config{wrong: len(faults) > 0, hosts: map[pattern]*hostEntry{}, paths: map[pattern][]*hostEntry{}, faulty: map[pattern]bool{}}
+	c := config{set: set, known: map[meaning]*hostEntry{}, faults: FaultsOf(rule.Validate(), "Rule.")}
+	wrong := len(c.faults) > 0
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
-		e := &hostEntry{key: key, rule: hosts[key]}
-		why, own := e.parse(), ValidatePart(e.rule, e.field()+".")
-		if e.path != "" && !strings.Contains(e.key, "://") { // a scheme is a fault, but no path
-			own = ValidateRequest(e.rule, e.field()+".")
-		}
-		faults = append(faults, own...)
-		switch same := c.hosts[e.pattern]; {
-		case why != "":
-		case e.path != "":
-			c.paths[e.pattern] = append(c.paths[e.pattern], e)
-		case same != nil:
-			why = fmt.Sprintf("means the same hosts as %q", same.key)
-		default:
-			c.hosts[e.pattern], c.faulty[e.pattern] = e, len(own) > 0
-		}
-		if why != "" {
-			faults = append(faults, e.fault(why))
-		}
+		c.add(&hostEntry{key: key, rule: hosts[key]}, wrong)
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(c.paths), pattern.compare) {
-		faults = append(faults, checkPaths(c.paths[p])...)
-	}
-	withPaths := len(faults) == 0
-	for _, p := range slices.Backward(c.patterns()) { // after those from which p inherits
-		faults = append(faults, set.add(p, &c, withPaths)...)
-	}
-	return set, faults
-}
-
-// A config has the meaning of the keys of Config.Hosts.
-type config struct {
-	wrong  bool                     // Config.Rule has faults
-	hosts  map[pattern]*hostEntry   // entries without paths
-	paths  map[pattern][]*hostEntry // entries with paths, by the patterns of their hosts
-	faulty map[pattern]bool         // rules of hosts with faults
-}
-
-// patterns returns all patterns of hosts whose rules differ, the most specific first. A pattern for all ports
-// inherits more at a port for which there is a wider pattern, so it is there with this port, too.
-func (c *config) patterns() []pattern {
-	ports := map[pattern][]string{}
-	for p := range c.hosts {
-		if p.wildcard {
-			of := pattern{name: p.name, wildcard: true}
-			ports[of] = append(ports[of], p.port)
-		}
-	}
-	all := slices.AppendSeq(slices.Collect(maps.Keys(c.hosts)), maps.Keys(c.paths))
-	for _, p := range all[:len(all):len(all)] {
-		if p.port != "" {
-			continue
-		}
-		for _, q := range p.wider() {
-			for _, port := range ports[q] {
-				all = append(all, pattern{p.name, port, p.wildcard})
+	for _, h := range c.all {
+		for _, e := range h.paths {
+			if other := c.conflict(e); other != nil {
+				c.faults = append(c.faults, e.fault(fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", other.key, other.method, e.path)))
 			}
 		}
 	}
-	slices.SortFunc(all, pattern.compare)
-	return slices.Compact(all)
+	c.addPorts()
+	// A rule comes after those from which it inherits, whose patterns are shorter.
+	slices.SortStableFunc(c.all, func(a, b *hostRule) int { return len(a.name+a.port) - len(b.name+b.port) })
+	for _, h := range c.all {
+		c.complete(h)
+	}
+	return set, c.faults
+}
+
+// A config is a configuration of which a ruleset is made.
+type config struct {
+	set    *Ruleset
+	all    []*hostRule // of set
+	known  map[meaning]*hostEntry
+	faults []*policy.FieldError
+}
+
+// someMethod stands for all methods in a meaning. It is no method, because it is a space.
+const someMethod = " "
+
+// at returns the rule of a pattern, and makes it if there is none.
+func (c *config) at(p pattern) *hostRule {
+	h := c.set.hosts[p]
+	if h == nil {
+		h = &hostRule{pattern: p}
+		c.set.hosts[p], c.all = h, append(c.all, h)
+	}
+	return h
+}
+
+// add adds an entry. wrong says that the rule for all hosts has faults.
+func (c *config) add(e *hostEntry, wrong bool) {
+	why, validate := e.parse(), ValidatePart
+	if why == "" && e.path != "" {
+		validate = ValidateRequest
+	}
+	own := validate(e.rule, fieldOf(e.key)+".")
+	c.faults = append(c.faults, own...)
+	if same := c.known[e.meaning]; why == "" && same != nil {
+		why = fmt.Sprintf("means the same requests as %q", same.key)
+	}
+	if why != "" {
+		c.faults = append(c.faults, e.fault(why))
+		return
+	}
+	c.known[e.meaning] = e
+	h := c.at(e.pattern)
+	if e.path == "" {
+		h.own, h.wrong = e, wrong || len(own) > 0
+		return
+	}
+	h.paths = append(h.paths, e)
+	if m := e.meaning; m.method != "" {
+		m.method = someMethod
+		c.known[m] = e
+	}
+}
+
+// conflict returns an entry that http.ServeMux would refuse together with e, or nil if there is none. The path of e is
+// more specific then, and its method less.
+func (c *config) conflict(e *hostEntry) *hostEntry {
+	m := e.meaning
+	switch m.method {
+	case "":
+		m.method = someMethod
+	case http.MethodGet:
+		m.method = http.MethodHead
+	default:
+		return nil
+	}
+	for len(m.path) > 1 {
+		m.path = m.path[:strings.LastIndexByte(m.path[:len(m.path)-1], '/')+1]
+		if other := c.known[m]; other != nil {
+			return other
+		}
+	}
+	return nil
+}
+
+// addPorts adds the patterns that inherit more at a port for which there is a wider pattern, with this port.
+func (c *config) addPorts() {
+	all := c.all
+	for _, wide := range all {
+		if !wide.wildcard || wide.port == "" {
+			continue
+		}
+		for _, h := range all {
+			p := pattern{h.name, wide.port, h.wildcard}
+			if h.port == "" && strings.HasSuffix(h.name, "."+wide.name) && c.set.hosts[p] == nil {
+				c.at(p).paths = h.paths
+			}
+		}
+	}
+}
+
+// complete makes the rule of a pattern, and notes the faults of rules that are wrong together. The rules of all wider
+// patterns are in it, but not those of their paths, because the host is chosen before the path.
+func (c *config) complete(h *hostRule) {
+	var rule policy.Rule
+	for _, p := range h.inherits() {
+		if wide := c.set.hosts[p]; wide != nil {
+			h.wrong = h.wrong || wide.wrong
+			if wide.own != nil {
+				rule, h.keys = rule.Or(wide.own.rule), append(h.keys, wide.own.key)
+			}
+		}
+	}
+	rule = rule.Or(c.set.standard.Policy)
+	if !h.wrong && len(h.keys) > 0 {
+		together := FaultsOf(rule.Validate(), fieldOf(h.keys[0])+".")
+		c.faults, h.wrong = append(c.faults, together...), len(together) > 0
+	}
+	if h.rule = c.set.resolve(rule); len(h.paths) > 0 {
+		h.rule.Paths = &paths{exact: map[string]pathRules{}, below: map[string]pathRules{}}
+	}
+	for _, e := range h.paths {
+		h.rule.Paths.add(e, c.set.resolve(e.rule.Or(rule)))
+	}
 }
 
 // parse parses the key. If the key is wrong, why says why, and the key is as Shown returns it.
 func (e *hostEntry) parse() (why string) {
-	hosts, r := cutPattern(e.key)
-	e.route = r
-	if why = cmp.Or(notPattern(e.key, hosts), r.fault(e.key, hosts)); why == "" {
-		e.pattern, why = parsePattern(hosts)
+	hosts, path := e.key, ""
+	if i := strings.IndexAny(hosts, " \t"); i >= 0 {
+		e.method, hosts = hosts[:i], strings.TrimLeft(hosts[i:], " \t")
 	}
-	if why != "" {
+	if i := strings.IndexByte(hosts, '/'); i >= 0 {
+		hosts, path = hosts[:i], hosts[i:]
+	}
+	if why = cmp.Or(e.parseHosts(hosts), e.parsePath(path)); why != "" {
 		e.key = withoutSecrets(e.key)
 	}
 	return why
@@ -200,43 +282,6 @@ func withoutSecrets(key string) string {
 	return scheme + rest
 }
 
-// add adds the rule of the hosts that p means, and returns the faults of rules that are wrong together. The
-// rules of p and of all wider patterns are in it. The paths are only those of the most specific of these
-// patterns, because the host is chosen before the path.
-func (set *Ruleset) add(p pattern, c *config, withPaths bool) (faults []*policy.FieldError) {
-	var rule policy.Rule
-	var keys []string
-	var paths []*hostEntry
-	faulty, chosen := c.wrong, ""
-	for _, q := range p.inherits() {
-		e, own := c.hosts[q], c.paths[q]
-		if chosen == "" && own != nil {
-			chosen, paths = own[0].key, own
-		}
-		if e != nil {
-			chosen = cmp.Or(chosen, e.key)
-			rule, keys = rule.Or(e.rule), append(keys, e.key)
-		}
-		faulty = faulty || c.faulty[q]
-	}
-	rule = rule.Or(set.standard.Policy)
-	if !faulty && len(keys) > 0 {
-		faults = FaultsOf(rule.Validate(), (&hostEntry{key: keys[0]}).field()+".") // two valid rules can be wrong together
-		c.faulty[p] = len(faults) > 0
-	}
-	h := hostRule{keys, set.resolve(rule)}
-	set.hosts[p] = h
-	if !withPaths || len(paths) == 0 {
-		return faults
-	}
-	h.rule.Paths = newPaths()
-	for _, e := range paths {
-		h.rule.Paths.add(e, set.resolve(e.rule.Or(rule)))
-	}
-	h.rule.Paths.sort()
-	return faults
-}
-
 // ForHost finds the rule of a host, and the keys in Config.Hosts whose rules are in it, the most specific first.
 // The rule has the rules of the host's paths.
 func (set *Ruleset) ForHost(k host.Key) (r *Resolved, keys []string) {
@@ -261,9 +306,11 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		QuotaPacing: rule.QuotaPacing == policy.On,
 		Concurrency: rule.Concurrency.Enabled != policy.Off && rule.Concurrency.Max > 0,
 		Hedge:       rule.Hedge.Enabled != policy.Off && (rule.Hedge.Delay > 0 || rule.Hedge.Percentile > 0),
+		Breaker:     rule.CircuitBreaker.Enabled == policy.On,
+		Resumes:     rule.Resume != policy.Off && rule.MaxAttempts > 1,
+		Timeouts:    attempt.TimeoutsOf(&rule),
 		Settings:    settingsOf(&rule),
 	}
-	r.Breaker = rule.CircuitBreaker.Enabled == policy.On
 	r.FailsFast = r.Breaker && rule.CircuitBreaker.FailFast == policy.On
 	r.Limited = r.RateLimit || r.QuotaPacing || r.Concurrency
 	r.Gated = r.Limited || rule.ShareRetryAfter == policy.On
@@ -274,7 +321,6 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 		r.Classify = classify.First(own, inProgress, classify.Default)
 		r.KeyInUse = classify.First(own, classify.OnStatus(classify.Ambiguous, http.StatusConflict), classify.Default)
 	}
-	r.Timeouts = attempt.TimeoutsOf(&rule)
 	later := rule
 	if later.AttemptTimeout <= 0 {
 		later.AttemptTimeout = LaterTimeout
@@ -283,21 +329,15 @@ func (set *Ruleset) resolve(rule policy.Rule) *Resolved {
 	r.Retries.BoundUpload(rule.AttemptTimeout)
 	r.Later.BoundUpload(rule.AttemptTimeout)
 	r.Timed = r.Timeouts.On()
-	r.Resumes = rule.Resume != policy.Off && rule.MaxAttempts > 1
 	return r
-}
-
-// sharedMost bounds what one response can do to the requests of others, if its own request waits
-// for as long as the server says.
-func sharedMost(most time.Duration) time.Duration {
-	if most < 0 {
-		return time.Hour
-	}
-	return most
 }
 
 // settingsOf returns the settings of the limits in the form that package host takes.
 func settingsOf(r *policy.Rule) settings {
+	shared := r.MaxRetryAfter // bounds what one response can do to the requests of others
+	if shared < 0 {
+		shared = time.Hour // its own request waits for as long as the server says
+	}
 	c := settings{
 		Rate: rate.Config{
 			PerSecond: r.RateLimit.PerSecond,
@@ -307,8 +347,8 @@ func settingsOf(r *policy.Rule) settings {
 			Ratio:     r.RetryBudget.Ratio,
 			PerSecond: r.RetryBudget.MinPerSecond,
 		},
-		Throttle:    throttle.Config{Max: sharedMost(r.MaxRetryAfter)},
-		Pacing:      pacing.Config{MaxWait: sharedMost(r.MaxRetryAfter)},
+		Throttle:    throttle.Config{Max: shared},
+		Pacing:      pacing.Config{MaxWait: shared},
 		Concurrency: concurrency.Config{Max: r.Concurrency.Max},
 	}
 	if r.RetryBudget.Enabled == policy.Off {
@@ -325,106 +365,68 @@ type pattern struct {
 	wildcard bool
 }
 
-// parsePattern parses a host pattern, of which notPattern has seen the characters. If the
-// text is no pattern, why says why.
-func parsePattern(s string) (p pattern, why string) {
-	s, p.wildcard = strings.CutPrefix(strings.ToLower(s), "*.")
-	if strings.Contains(s, "*") {
-		return p, `has a "*" elsewhere than in a leading "*."`
+// parseHosts parses the pattern of hosts in the key. If the text is no pattern, why says why.
+func (e *hostEntry) parseHosts(s string) (why string) {
+	known := redact.Alphanumerics + "-_.:*[]"
+	if strings.HasPrefix(s, "[") {
+		known += "%" // in front of the zone of an IPv6 address
 	}
-	if addr, _ := netip.ParseAddr(s); addr.Is6() {
-		return p, "is an IPv6 address without brackets; write [" + s + "]"
-	}
-	p.name, p.port = host.SplitPort(s)
-	p.name = host.Canonical("", p.name)
-	addr, _ := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(p.name, "["), "]"))
-	n, err := strconv.ParseUint(cmp.Or(p.port, "1"), 10, 16)
-	switch {
-	case p.name == "" || strings.HasPrefix(p.name, ".") || strings.Contains(p.name, ".."):
-		if name := strings.Trim(s, "."); strings.HasPrefix(s, ".") && name != "" {
-			return p, `has an empty name; did you mean "*.` + name + `"?`
-		}
-		return p, "has an empty name"
-	case strings.HasPrefix(p.name, "[") != strings.HasSuffix(p.name, "]"):
-		return p, "has an unpaired bracket"
-	case p.name[0] == '[' && !addr.Is6():
-		return p, "has no IPv6 address in its brackets; a pattern is no regular expression"
-	case p.wildcard && addr.IsValid():
-		return p, `has a "*." in front of an address, which has no names below it`
-	case err != nil || n == 0 || strings.HasSuffix(s, ":") || p.name[0] != '[' && strings.Contains(p.name, ":"):
-		return p, "has a port that is not a number from 1 to 65535"
-	}
-	if p.port != "" {
-		p.port = strconv.FormatUint(n, 10) // without leading zeros, as in the key of a host
-	}
-	return p, ""
-}
-
-// notPattern returns why the characters of the host in a key of Config.Hosts rule it out as
-// a pattern, and "" if they do not.
-func notPattern(key, s string) string {
-	const expression = `~^$()|{}+\`
-	schemed := strings.Contains(key, "://")
-	_, prefixErr := netip.ParsePrefix(key)
-	switch {
-	case key == "":
+	switch _, err := netip.ParsePrefix(e.key); {
+	case e.key == "":
 		return "is empty; rules for every host go into Rule"
+	case strings.Trim(e.key, " \t") != e.key:
+		return "begins or ends with a space; leave it out"
 	case s == "*":
 		return "would match every host; rules for every host go into Rule"
-	case strings.ContainsAny(s, expression), strings.LastIndexByte(s, '[') > 0, schemed && strings.ContainsAny(key, expression):
-		return `looks like a regular expression; write a name, or "*.example.com" for all names below one`
-	case schemed:
+	case strings.Contains(e.key, "://"):
 		return "has a scheme; leave it out"
-	case prefixErr == nil:
+	case err == nil:
 		return "looks like a range of addresses; give each address an entry of its own"
+	case strings.ContainsAny(s, `~^$()|{}+\`), strings.LastIndexByte(s, '[') > 0:
+		return `looks like a regular expression; write a name, or "*.example.com" for all names below one`
 	case strings.ContainsAny(s, ",;"):
 		return "names several hosts; give each of them an entry of its own"
+	case strings.ContainsFunc(s, func(c rune) bool { return c > unicode.MaxASCII }):
+		return "is not ASCII; write the name in its xn-- form, here and in the URLs of requests"
+	case strings.Trim(s, known) != "":
+		return "is not a host; write a name or an address, with or without a port"
 	}
-	for _, c := range s {
-		switch {
-		case c >= 0x80:
-			return "is not ASCII; write the name in its xn-- form, here and in the URLs of requests"
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.ContainsRune("-_.:*[]", c):
-		case c == '%' && s[0] == '[': // the zone of an IPv6 address
-		default:
-			return "is not a host; write a name or an address, with or without a port"
-		}
+	s, e.wildcard = strings.CutPrefix(strings.ToLower(s), "*.")
+	if addr, _ := netip.ParseAddr(s); addr.Is6() {
+		return "is an IPv6 address without brackets; write [" + s + "]"
+	}
+	name, port := host.SplitPort(s)
+	e.name = host.Canonical("", name)
+	inner := strings.TrimSuffix(strings.TrimPrefix(e.name, "["), "]")
+	addr, _ := netip.ParseAddr(inner)
+	n, err := strconv.ParseUint(cmp.Or(port, "1"), 10, 16)
+	switch {
+	case strings.Contains(s, "*"):
+		return `has a "*" elsewhere than in a leading "*."`
+	case e.name == "" || e.name[0] == '.' || strings.Contains(e.name, ".."):
+		return `has an empty name; "*.example.com" means all names below one`
+	case strings.ContainsAny(e.name, "[]") && (e.name != "["+inner+"]" || !addr.Is6()):
+		return "has brackets, but no IPv6 address in them; a pattern is no regular expression"
+	case e.wildcard && addr.IsValid():
+		return `has a "*." in front of an address, which has no names below it`
+	case err != nil || n == 0 || strings.HasSuffix(s, ":") || e.name[0] != '[' && strings.Contains(e.name, ":"):
+		return "has a port that is not a number from 1 to 65535"
+	case port != "":
+		e.port = strconv.FormatUint(n, 10) // without leading zeros, as in the key of a host
 	}
 	return ""
 }
 
 // inherits returns p and the patterns that mean all hosts of p, the most specific first.
 func (p pattern) inherits() (all []pattern) {
-	for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
+	for more := true; more; p.wildcard = true {
 		if p.port != "" {
-			all = append(all, pattern{q.name, p.port, q.wildcard})
+			all = append(all, p)
 		}
-		all = append(all, q)
+		all = append(all, pattern{p.name, "", p.wildcard})
+		_, p.name, more = strings.Cut(p.name, ".")
 	}
 	return all
-}
-
-// wider returns the patterns with a wildcard and without a port that mean all hosts of p and
-// more, the most specific first.
-func (p pattern) wider() (all []pattern) {
-	for _, rest, ok := strings.Cut(p.name, "."); ok; _, rest, ok = strings.Cut(rest, ".") {
-		if len(p.name)-len(rest) > 1 { // a label stands in front of it
-			all = append(all, pattern{name: rest, wildcard: true})
-		}
-	}
-	return all
-}
-
-// compare orders patterns. The most specific comes first.
-func (p pattern) compare(q pattern) int {
-	number := map[bool]int{true: 1}
-	return cmp.Or(
-		cmp.Compare(number[p.wildcard], number[q.wildcard]),
-		cmp.Compare(len(q.name), len(p.name)),
-		cmp.Compare(number[p.port == ""], number[q.port == ""]),
-		cmp.Compare(p.name, q.name),
-		cmp.Compare(p.port, q.port),
-	)
 }
 
 // LaterTimeout bounds an attempt after the first, up to the headers of its response, if there is neither

@@ -112,13 +112,9 @@ func (w *world) dialer() *dial.Dialer {
 // name server and network, and its base the protocols of the world. All other values are its own. The public API
 // cannot do that, because a base with a DialContext of the user's is dialled by name.
 func rewire(t *transport.Transport, w *world) {
-	maker := makerOf(t)
-	base, err := maker.Resolve(t)
-	if err != nil {
-		panic(err)
-	}
-	w.base(base.(*http.Transport))
-	reflect.ValueOf(maker.Own()).Elem().Set(reflect.ValueOf(w.dialer()).Elem())
+	base := makerOf(t).Resolve().(*http.Transport)
+	w.base(base)
+	base.DialContext = w.dialer().DialContext
 }
 
 // makerOf returns what makes the pools of a Transport, from a field that is not exported.

@@ -163,8 +163,8 @@ func (s *Pools) Current() *Pool { return cmp.Or(s.current.Load(), &s.first) }
 // Or returns p, or the first pool if p is nil.
 func (s *Pools) Or(p *Pool) *Pool { return cmp.Or(p, &s.first) }
 
-// Calm reports whether the current pool is not bad.
-func (s *Pools) Calm() bool { return s.Current().faults.Load() < Proof }
+// Calm reports whether the current pool is not bad. It is not if nothing was ever noted.
+func (s *Pools) Calm() bool { return s == nil || s.Current().faults.Load() < Proof }
 
 // Good notes a response that needs no retry. A nil pool is the first. left is the pool that the host leaves because of it,
 // or nil, and cause says why that was bad. alone says that nobody else asks the host. The current pool
@@ -226,13 +226,6 @@ func (s *Pools) leave(p *Pool) {
 	if p != &s.first {
 		s.left = append(slices.Clone(s.left[max(len(s.left)-keeps+1, 0):]), p)
 	}
-}
-
-// HasOther reports whether there is another pool than not, or whether there may be a new one.
-func (s *Pools) HasOther(now instant.Instant, not *Pool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.other != nil && s.other != not || s.other == nil && s.debt <= now.Add(cost)
 }
 
 // Other returns another pool than not, which may be a new one, or nil if there is none.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"net/http"
 	"net/netip"
 	"testing"
 	"time"
@@ -69,15 +70,17 @@ func TestMove(t *testing.T) {
 	left, _ = s.Good(third, false)
 	assert.Same(t, other, left)
 	assert.ElementsMatch(t, []*Pool{other, next, third}, s.All(), "the pools of before are kept")
+	s.Failed(third, Proof, nil)
+	left, _ = s.Good(other, false)
+	assert.Nil(t, left)
+	assert.Same(t, third, s.Current(), "the host does not move back")
 }
 
 // TestNewPoolsAreLimited: two at once, and then one in 10 s. Closing idle connections counts as one.
 func TestNewPoolsAreLimited(t *testing.T) {
 	var s Pools
 	opens := func(at instant.Instant) bool {
-		had := s.HasOther(at, nil)
 		p := s.Other(at, nil)
-		assert.Equal(t, had, p != nil)
 		if p != nil {
 			s.Failed(p, Proof, nil)
 		}
@@ -104,6 +107,21 @@ func TestNewPoolsAreLimited(t *testing.T) {
 	assert.Len(t, s.All(), keeps, "not all pools of before are kept")
 }
 
+// TestWaits: as many requests wait as were in flight, until a response is good.
+func TestWaits(t *testing.T) {
+	var s Pools
+	p := s.Current()
+	take := func() (all []bool) { return append(all, p.TakesWait(), p.TakesWait(), p.TakesWait()) }
+	assert.Equal(t, []bool{false, false, false}, take())
+	p.Silent(2)
+	p.Silent(1)
+	assert.Equal(t, []bool{true, true, false}, take())
+	p.Silent(2)
+	s.Failed(p, Weak, nil)
+	_, _ = s.Good(p, false)
+	assert.Equal(t, []bool{false, false, false}, take())
+}
+
 // TestTurns: one attempt at a time makes the first connection of a pool.
 func TestTurns(t *testing.T) {
 	var p Pool
@@ -127,6 +145,9 @@ func TestTurns(t *testing.T) {
 func TestConnectionOfAPool(t *testing.T) {
 	var s Pools
 	p := s.Other(start, nil)
+	assert.Nil(t, p.Base())
+	p.Make(http.DefaultTransport)
+	assert.Same(t, http.DefaultTransport, p.Base())
 	assert.True(t, p.IsDue(start))
 	p.Missed(start)
 	assert.False(t, p.IsDue(start.Add(9*time.Second)))
@@ -148,7 +169,9 @@ func TestConnectionOfAPool(t *testing.T) {
 
 	assert.False(t, p.Doubtful().IsValid())
 	p.Doubt("[::ffff:192.0.2.1]:80", true)
-	p.Doubt("", true)
+	assert.True(t, p.Answers())
+	p.Doubt("", false)
+	assert.False(t, p.Answers(), "the last failure")
 	assert.Equal(t, netip.MustParseAddr("192.0.2.1"), p.Doubtful(), "the last one that was known")
 
 	p.Use(start)
