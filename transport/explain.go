@@ -70,9 +70,7 @@ func (s *account) String() string {
 		}
 		fmt.Fprintf(&b, "\n  attempt %d, at %v: %s", a.Number, redact.Rough(a.sentAt().Sub(start)), s.outcomeText(a))
 	}
-	held := waitText(s.known.held.waited, s.known.held.by)
-	b.Add(held != "", "\n  waited %s", held)
-	b.WriteString("\n  " + s.lastSentence())
+	b.WriteString(s.known.held.text("\n  waited ") + "\n  " + s.lastSentence())
 	b.Add(s.known.leftOut == 1, ", 1 attempt left out")
 	b.Add(s.known.leftOut > 1, ", %d attempts left out", s.known.leftOut)
 	took := redact.Rough(s.known.took)
@@ -87,19 +85,19 @@ func (a *Attempt) sentAt() time.Time { return cmp.Or(a.Start, a.at) }
 func (s *account) outcomeText(a *Attempt) string {
 	var b redact.Sentence
 	b.WriteString(a.outcome(s.known.url))
-	took, held := redact.Rough(a.Duration), waitText(a.Waited, a.WaitedFor)
+	took := redact.Rough(a.Duration)
 	b.Add(took > 0, " after %v", took)
 	b.Add(a.Addr != "", " from %s", a.Addr)
-	b.Add(held != "", ", had waited %s", held)
+	b.WriteString(held{a.Waited, a.WaitedFor}.text(", had waited "))
 	b.Add(a.Kind == AttemptHedge, ", a hedge")
 	b.Add(a.RetryAfter > 0, ", asks to wait %v", redact.Rough(a.RetryAfter))
 	b.Add(a.Delay > 0, ", retry after %v", redact.Rough(a.Delay))
 	return b.String()
 }
 
-// waitText says for how long a limit held a request, and which.
-func waitText(waited time.Duration, at Reason) string {
-	took := redact.Rough(waited)
+// text says behind some words for how long a limit held a request, and which. It is "" if none did.
+func (h held) text(words string) string {
+	took := redact.Rough(h.waited)
 	if took == 0 {
 		return ""
 	}
@@ -109,8 +107,8 @@ func waitText(waited time.Duration, at Reason) string {
 		ReasonThrottled:   "for the server",
 		ReasonQuota:       "for the quota",
 		ReasonRateLimit:   "for the rate limit",
-	}[at], "for the concurrency limit")
-	return fmt.Sprintf("%v %s", took, why)
+	}[h.by], "for the concurrency limit")
+	return fmt.Sprintf("%s%v %s", words, took, why)
 }
 
 // lastSentence tells the caller's result, and why there was no further attempt.

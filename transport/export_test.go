@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
@@ -47,7 +48,7 @@ func ContextError(err, cause error) error { return &attempt.ContextError{Err: er
 func (e Error) Ended(err error) Error { e.ended = err; return e }
 
 // HeldBy returns the error of a request that waited for a limit.
-func (e Error) HeldBy(limit Reason) Error { e.limit = limit; return e }
+func (e Error) HeldBy(limit Reason) Error { e.held = held{time.Second, limit}; return e }
 
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {

@@ -50,7 +50,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		case replay.ErrEnded:
 			return nil, x.refuse(&exchange.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
 		default:
-			err = &bodyError{last: d.err, why: why, status: status}
+			err = &bodyError{last: d.err, why: why}
 		}
 	}
 	x.next.cancel(&x.Request)

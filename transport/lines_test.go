@@ -751,7 +751,7 @@ func TestExplain(t *testing.T) {
 					assert.Equal(t, want, transport.Explain(resp, err))
 					assert.Equal(t, transport.ReasonRetryBudget, transport.ReasonOf(resp, err))
 					if large {
-						assert.EqualError(t, err, "transport: not retried, 2 left out, last status 503 (retry budget)")
+						assert.EqualError(t, err, "transport: not retried, 2 left out, waited 6s in line for a retry, last status 503 (retry budget)")
 					}
 				}
 			})

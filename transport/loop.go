@@ -158,7 +158,6 @@ func (x *retrier) refuse(no *exchange.Rejection) error {
 		return err // there is nothing to tell but the error of the context
 	}
 	e := x.newError(reason, err)
-	e.limit = Reason(no.Limit)
 	switch reason {
 	case ReasonCircuitOpen:
 		if why := x.State.Machines().News().Failure(); why != (news.Cause{}) {
