@@ -21,21 +21,22 @@ type requestLog struct{ *retrier }
 // the story. err is nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer
 // that is final, such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of
 // its own.
-func (x requestLog) failed(status int, err error) {
+func (x requestLog) failed(err error) {
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
+	status := x.lastStatus()
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
 	if !tried || answered || x.reason == ReasonCanceled {
 		return
 	}
 	x.write("request failed", func(all *attrs) {
-		h, delays := x.historyFor(x.reason), time.Duration(0)
-		for i := range h.Attempts {
-			delays += h.Attempts[i].Delay
+		var delays time.Duration
+		for i := range x.history {
+			delays += x.history[i].Delay
 		}
 		all.add(true, slog.Int("attempts", x.sent))
 		all.add(true, slog.String("reason", string(x.reason)))
-		x.addOutcome(all, status, err)
-		all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+		x.addOutcome(all, err)
+		all.add(!x.until.IsZero(), slog.Time("until", x.until.Round(time.Second)))
 		all.addTime("delay", delays)
 		all.addTime("waited", x.waited)
 		all.add(x.offset > 0, slog.Int64("offset", x.offset))
@@ -55,7 +56,7 @@ func (x requestLog) waits(reason Reason, d time.Duration) {
 		all.add(x.sent > 0, slog.Int("attempts", x.sent))
 		all.add(true, slog.String("reason", string(reason)))
 		if x.sent > 0 {
-			x.addOutcome(all, x.lastStatus(), nil)
+			x.addOutcome(all, nil)
 		}
 		all.addTime("delay", d)
 	})
@@ -99,13 +100,13 @@ func (d *decision) waitedFor() Reason {
 }
 
 // addOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
-func (x requestLog) addOutcome(all *attrs, status int, err error) {
+func (x requestLog) addOutcome(all *attrs, err error) {
+	status, known := x.lastStatus(), x.Req.URL.String()
 	all.add(status != 0, slog.Int("status", status))
-	known := x.Req.URL.String()
 	switch n := len(x.history); {
 	case err != nil:
 		all.addError(err, known)
-	case status == 0 && n > 0 && x.history[n-1].Err != nil:
+	case status == 0 && n > 0:
 		all.add(true, slog.String("error", x.history[n-1].outcome(known)))
 	case status == 0:
 		all.addError(x.last.Err, known)

@@ -91,7 +91,7 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
 			if x.t.logger != nil {
-				requestLog{x}.failed(x.last.Status(), d.ended)
+				requestLog{x}.failed(d.ended)
 			}
 			delivered = true
 			return x.deliver(&d)
@@ -170,7 +170,7 @@ func (x *retrier) refuse(no *exchange.Rejection) error {
 		}
 	}
 	requestLog{x}.notSent(e.History, nil)
-	requestLog{x}.failed(requestLog{x}.lastStatus(), err)
+	requestLog{x}.failed(err)
 	return e
 }
 
