@@ -105,11 +105,14 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	if c.Ctx.Err() != nil {
 		return false
 	}
-	past, class := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
-	if past.first == nil || d.hasGrown(offset) {
-		past.first = err
+	class := c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
+	if d.past == nil {
+		d.past = &past{series: series{sent: 1}}
 	}
-	past.cut = class
+	if d.past.first == nil || d.hasGrown(offset) {
+		d.past.first = err
+	}
+	d.past.cut = class
 	return retryable(class) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 
@@ -134,28 +137,12 @@ func (d *download) Fetch(cut *resume.Cut) error {
 			return nil
 		}
 		if !lost || !d.MayFetch(cut.Offset, err) {
-			d.discard(rest.Context(), resp)
+			attempt.Discard(rest.Context(), resp)
 			return err
 		}
 		attempt.Dismiss(context.Background(), resp)
 		cut.Err = err
 	}
-}
-
-// makePast returns the past of the next continuation. The first call makes it.
-func (d *download) makePast() *past {
-	if d.past == nil {
-		d.past = &past{series: series{sent: 1}}
-	}
-	return d.past
-}
-
-// discard discards a response that does not continue the body. That reads for some time, so it
-// sees that Request.Cancel is closed.
-func (d *download) discard(ctx context.Context, resp *http.Response) {
-	c := call{Request: exchange.Request{Req: d.req, Ctx: ctx}}
-	defer c.ObeyCancel()()
-	attempt.Discard(c.Ctx, resp)
 }
 
 // send sends the request for the missing bytes through the loop, in which the cut is the outcome at
@@ -206,53 +193,38 @@ func (p *past) gap(offset int64, now time.Time) time.Duration {
 // response, that error is the base's own for the first cut. But if a continuation was due, the end of
 // the caller's context has to be seen in it.
 func (d *download) Ended(offset int64, err, cause error) error {
-	if cause == nil && d.request().Context().Err() == nil {
-		return io.EOF
-	}
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
 	gone, first := c.Ctx.Err(), err
 	if d.past != nil && d.past.first != nil && !d.hasGrown(offset) {
 		first = d.past.first
 	}
-	switch cause {
-	case nil, resume.ErrFinal:
-		if gone == nil {
-			return first
-		}
-		return err
-	case resume.ErrBelow:
-		return err
-	}
-	why := cause
-	if gone != nil && !errors.Is(cause, gone) {
-		why = attempt.ContextErr(c.Ctx)
-	}
-	reason := ReasonNotResumable // or else the cause does not come from the loop
 	switch {
-	case d.req.Context().Err() != nil:
-		reason = c.reasonGone()
+	case cause == nil && gone == nil:
+		return io.EOF
+	case cause == nil, cause == resume.ErrBelow, cause == resume.ErrFinal && gone != nil:
+		return err
+	case cause == resume.ErrFinal:
+		return first
+	}
+	reason, ended := ReasonNotResumable, gone // or else the cause does not come from the loop
+	switch {
+	case gone != nil:
+		if reason = c.reasonGone(); !errors.Is(cause, gone) {
+			cause = attempt.ContextErr(c.Ctx)
+		}
 	case cause == resume.ErrLimit:
 		reason = ReasonMaxAttempts
 	case cause == resume.ErrLate:
-		reason = ReasonDeadline
+		reason, ended = ReasonDeadline, context.DeadlineExceeded
 	}
-	e := d.bodyError(offset, reason, err, why)
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true, ended: ended}
 	if last := errorBelow(cause); last != nil {
 		e.History = last.History
 	}
-	if e.ended = gone; cause == resume.ErrLate {
-		e.ended = context.DeadlineExceeded
-	}
-	if d.makePast().end = e; !d.hasGrown(offset) && gone == nil {
+	e.Err = &cutError{err, cause, e.url}
+	if d.past.end = e; !d.hasGrown(offset) && gone == nil {
 		return first
 	}
-	return e
-}
-
-// bodyError returns the error of a body that was cut at offset.
-func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
-	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
-	e.Err = &cutError{cut, cause, e.url}
 	return e
 }

@@ -52,7 +52,8 @@ func (e Error) HeldBy(limit Reason) Error { e.held = held{time.Second, limit}; r
 
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {
-	return (&download{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
+	url := req.URL.String()
+	return &Error{History: History{Reason: ReasonNotResumable}, Err: &cutError{cut, cause, url}, url: url, ofBody: true}
 }
 
 func (t *Transport) Base() http.RoundTripper {
