@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -120,17 +120,14 @@ type observedBody struct {
 	download *download // nil: the body does not resume
 	began    time.Time
 
-	mu     sync.Mutex // guards the fields below
-	bytes  int64
-	closed bool // or being closed
-	ended  bool
+	bytes  atomic.Int64
+	closed atomic.Bool // or being closed
+	ended  atomic.Bool
 }
 
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	b.bytes += int64(max(n, 0))
-	b.mu.Unlock()
+	b.bytes.Add(int64(max(n, 0)))
 	if err != nil {
 		b.end(err)
 	}
@@ -143,30 +140,21 @@ func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // Close tells the end after the body is closed, also if its Close panics. A Read that it ends
 // is no error of the body.
 func (b *observedBody) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
+	b.closed.Store(true)
 	defer b.end(nil)
 	return b.ReadCloser.Close()
 }
 
 // end calls the hooks BodyEnd, once. err is io.EOF if the body was read whole, and nil if it was closed before.
 func (b *observedBody) end(err error) {
-	b.mu.Lock()
-	ended, bytes := b.ended, b.bytes
-	if b.closed && err != io.EOF {
-		err = nil
-	}
-	b.ended = true
-	b.mu.Unlock()
-	if ended {
+	if b.ended.Swap(true) {
 		return
 	}
-	e := BodyEnd{Request: b.req, Host: b.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: b.download.countResumes(), Duration: time.Since(b.began)}
-	switch {
-	case e.Complete:
-		e.Err = nil
-	case err != nil: // in the goroutine of the Read
+	e := BodyEnd{
+		Request: b.req, Host: b.host, Bytes: b.bytes.Load(), Complete: err == io.EOF,
+		Resumes: b.download.countResumes(), Duration: time.Since(b.began),
+	}
+	if err != nil && !e.Complete && !b.closed.Load() { // in the goroutine of the Read
 		e.Err = b.download.endOf(err)
 	}
 	for _, t := range b.traces {
@@ -178,11 +166,10 @@ func (b *observedBody) end(err error) {
 
 // downloadOf returns the download that continues the body of a response, or nil.
 func downloadOf(resp *http.Response) *download {
-	body := resp.Body
-	if observed, ok := body.(*observedBody); ok {
-		body = observed.ReadCloser
-	}
-	if b, ok := body.(*resume.Body); ok {
+	switch b := resp.Body.(type) {
+	case *observedBody:
+		return b.download
+	case *resume.Body:
 		d, _ := b.Fetcher.(*download)
 		return d
 	}
