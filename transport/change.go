@@ -13,15 +13,18 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// reasonsOfHosts are the Reasons of the conditions of a host.
-var reasonsOfHosts = [...]Reason{
-	news.Down:        ReasonCircuitOpen,
-	news.Held:        ReasonThrottled,
-	news.NoRetries:   ReasonRetryBudget,
-	news.LowQuota:    ReasonQuota,
-	news.Crowded:     ReasonConcurrency,
-	news.RateLimited: ReasonRateLimit,
-	news.Pool:        "", // has none
+// conditions are the conditions of a host, with their Reasons and the messages of their log lines.
+var conditions = [...]struct {
+	reason       Reason
+	begins, ends string
+}{
+	news.Down:        {ReasonCircuitOpen, "host down", "host back"},
+	news.Held:        {ReasonThrottled, "throttled", "no longer throttled"},
+	news.NoRetries:   {ReasonRetryBudget, "retry budget used up", "retry budget restored"},
+	news.LowQuota:    {ReasonQuota, "quota low", "quota restored"},
+	news.Crowded:     {ReasonConcurrency, "concurrency limit reached", "concurrency limit no longer reached"},
+	news.RateLimited: {ReasonRateLimit, "rate limit reached", "rate limit no longer reached"},
+	news.Pool:        {"", "new connection pool", "new connection pool"},
 }
 
 // A HostChange says that a limit of a host began to hold or to refuse requests, or that this is
@@ -88,22 +91,19 @@ func (c HostChange) String() string {
 
 // message returns the text of the log line about a change.
 func (c HostChange) message() string {
-	texts := map[Reason][2]string{
-		"":                {"new connection pool", "new connection pool"},
-		ReasonCircuitOpen: {"host down", "host back"},
-		ReasonThrottled:   {"throttled", "no longer throttled"},
-		ReasonQuota:       {"quota low", "quota restored"},
-		ReasonConcurrency: {"concurrency limit reached", "concurrency limit no longer reached"},
-		ReasonRateLimit:   {"rate limit reached", "rate limit no longer reached"},
-		ReasonRetryBudget: {"retry budget used up", "retry budget restored"},
-	}[c.Reason]
+	begins, ends := c.Reason.words(), c.Reason.words()
+	for _, x := range conditions {
+		if x.reason == c.Reason {
+			begins, ends = x.begins, x.ends
+		}
+	}
 	if c.breaker && c.Reason == ReasonCircuitOpen {
-		texts = [2]string{"circuit open", "circuit closed"}
+		begins, ends = "circuit open", "circuit closed"
 	}
 	if c.Over {
-		return texts[1]
+		return ends
 	}
-	return texts[0]
+	return begins
 }
 
 // attrs returns the attributes of the log line about a change. It never began later than it is told.

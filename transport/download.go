@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,15 +69,6 @@ func (d *download) callFor(req *http.Request) call {
 	return c
 }
 
-// request returns the request with the context of its span, to which the continuations belong as
-// well.
-func (d *download) request() *http.Request {
-	if d.spanned == nil {
-		return d.req
-	}
-	return d.req.WithContext(d.spanned)
-}
-
 // countResumes returns how often the body was continued.
 func (d *download) countResumes() int {
 	if d == nil {
@@ -120,7 +112,7 @@ func (d *download) MayFetch(offset int64, err error) bool {
 // response is cut while its first bytes are compared, that is another cut.
 func (d *download) Fetch(cut *resume.Cut) error {
 	for {
-		rest, err := cut.Request(d.request())
+		rest, err := cut.Request(d.req.WithContext(cmp.Or(d.spanned, d.req.Context()))) // it belongs to the span as well
 		attempt.Dismiss(context.Background(), &http.Response{Body: cut.Part})
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ package transport
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -102,12 +103,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 
 // mayHaveActed reports whether a server may have acted on any of the attempts.
 func mayHaveActed(attempts []Attempt) bool {
-	for i := range attempts {
-		if isActed(attempts[i].Class, attempts[i].Err) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return isActed(a.Class, a.Err) })
 }
 
 // isActed reports whether a server may have acted on an attempt. It looks at each attempt of a

@@ -19,9 +19,8 @@ import (
 // requestStart calls the hooks RequestStart. If a hook panics, the request's body is
 // closed.
 func (x *retrier) requestStart() {
-	started := false
 	defer func() {
-		if !started {
+		if x.spanned == nil {
 			closeBody(x.Req)
 		}
 	}()
@@ -29,7 +28,7 @@ func (x *retrier) requestStart() {
 	for _, t := range x.traces {
 		ctx = callStart(t.RequestStart, ctx, x.Req)
 	}
-	x.spanned, started = ctx, true
+	x.spanned = ctx
 }
 
 // requestEnd calls the hooks RequestEnd.
