@@ -109,7 +109,7 @@ func (s *account) lastSentence() string {
 	var b redact.Sentence
 	switch failed := s.resp == nil || isURL; {
 	case failed && final:
-		return "failed: " + causeOf(cmp.Or(s.known.Err, s.err), s.known.url)
+		return "failed: " + redact.Cause(cmp.Or(s.known.Err, s.err), s.known.url)
 	case failed && n == 0:
 		return "not sent" + why
 	case failed:
@@ -139,9 +139,9 @@ func (s *account) bodyText() string {
 		o := optionsOf(s.resp.Request.Context())
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1, Repeatable: o != nil && o.sending == sendRepeatable})
 	}
-	text := fmt.Sprintf(", and its body failed (%s)", causeOf(cut, s.known.url))
+	text := fmt.Sprintf(", and its body failed (%s)", redact.Cause(cut, s.known.url))
 	if why != nil {
-		text += ": " + causeOf(why, s.known.url)
+		text += ": " + redact.Cause(why, s.known.url)
 	}
 	return text
 }
