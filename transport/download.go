@@ -97,7 +97,11 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	if c.Ctx.Err() != nil {
 		return false
 	}
-	class := c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
+	o := c.OutcomeOf(nil, err)
+	if classify.ErrorTypeOf(err) == classify.ErrorTLS {
+		o.Err = shaken{err}
+	}
+	class := c.Rule.Classify(o)
 	if d.past == nil {
 		d.past = &past{series: series{sent: 1}}
 	}

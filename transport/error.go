@@ -237,14 +237,6 @@ func (shaken) HandshakeDone() bool { return true }
 
 func (e shaken) Unwrap() error { return e.error }
 
-// afterHandshake returns err as a classifier sees it if there was a connection.
-func afterHandshake(err error) error {
-	if classify.ErrorTypeOf(err) != classify.ErrorTLS {
-		return err
-	}
-	return shaken{err}
-}
-
 // An unanswered error came before any response, and classify does not know it. The dialer of a
 // tunnel has errors of its own, for example. Only classifiers see it.
 type unanswered struct{ error }
