@@ -218,7 +218,7 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	if last := errorBelow(cause); last != nil {
 		e.History = last.History
 	}
-	e.Err = &cutError{err, cause, e.url}
+	e.Err = &bodyError{err, cause, true, e.url}
 	if d.past.end = e; !d.hasGrown(offset) && gone == nil {
 		return first
 	}

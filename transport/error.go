@@ -29,17 +29,22 @@ var (
 	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
 
-// A bodyError says why a request could not be sent again because of its body. If the
-// last attempt failed with an error, errors.Is and errors.As see that error first.
+// A bodyError says why the body of a request could not be sent again, or why that of a response that
+// was cut did not go on. errors.Is and errors.As see the error of the last attempt or of the cut first.
 type bodyError struct {
-	last error // of the last attempt; nil after a response
-	why  error
+	last       error // of the last attempt or of the cut; nil after a response
+	why        error
+	ofResponse bool
+	url        string // of the request, whose secrets are hidden in both texts; "": not known
 }
 
 func (e *bodyError) Error() string {
-	text := "transport: the request's body cannot be sent again: " + partText(e.why)
-	if e.last != nil {
-		text += "; the attempt failed: " + partText(e.last)
+	text := "the request's body cannot be sent again: "
+	if e.ofResponse {
+		text = "not resumed: "
+	}
+	if text += partText(e.why, e.url); e.last != nil {
+		text = partText(e.last, e.url) + "; " + text
 	}
 	return text
 }
@@ -55,6 +60,10 @@ func (e *bodyError) Unwrap() []error {
 	}
 	return []error{e.last, e.why}
 }
+
+func (e *bodyError) Timeout() bool { return trait.Timeout(e.last) || trait.Timeout(e.why) }
+
+func (e *bodyError) Temporary() bool { return trait.Temporary(e.last) || trait.Temporary(e.why) }
 
 // An Error tells more than the error of the base transport. A Transport returns it
 // after several attempts, if a retry was due and there was none, and for a request that it
@@ -115,24 +124,6 @@ func isAsserted(err error) bool {
 	return noTLS || err == http.ErrSkipAltProtocol
 }
 
-// A cutError has the error of the cut of a body, and the cause that prevented its continuation.
-type cutError struct {
-	cut, cause error
-	url        string // of the request; Error hides its secrets in both texts
-}
-
-func (e *cutError) Error() string {
-	return partText(e.cut, e.url) + "; not resumed: " + partText(e.cause, e.url)
-}
-
-func (e *cutError) GoString() string { return goString(e) }
-
-func (e *cutError) Unwrap() []error { return []error{e.cut, e.cause} }
-
-func (e *cutError) Timeout() bool { return trait.Timeout(e.cut) || trait.Timeout(e.cause) }
-
-func (e *cutError) Temporary() bool { return trait.Temporary(e.cut) || trait.Temporary(e.cause) }
-
 // GoString returns the text of Error for %#v, because the fields have secrets. Both have no pointer
 // as receiver, so that a copy of an Error prints the same.
 func (e Error) GoString() string { return goString(&e) }
@@ -145,7 +136,7 @@ func (e Error) GoString() string { return goString(&e) }
 func (e Error) Error() string {
 	var b redact.Sentence
 	b.WriteString("transport: ")
-	if cut, ok := e.Err.(*cutError); ok {
+	if cut, ok := e.Err.(*bodyError); ok && cut.ofResponse {
 		fmt.Fprintf(&b, "body cut at byte %d: %s", e.Offset, cut.Error())
 		return b.String()
 	}

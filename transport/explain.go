@@ -133,8 +133,8 @@ func (s *account) lastSentence() string {
 // bodyText says how the body of a response failed, and why nothing continued it.
 func (s *account) bodyText() string {
 	cut, why := s.err, error(nil)
-	if end, ok := errors.AsType[*cutError](downloadOf(s.resp).endOf(s.err)); ok {
-		cut, why = end.cut, end.cause
+	if end, ok := errors.AsType[*bodyError](downloadOf(s.resp).endOf(s.err)); ok {
+		cut, why = end.last, end.why
 	} else if s.resp.Request != nil && s.resp.Body != http.NoBody && s.resp.ContentLength != 0 {
 		o := optionsOf(s.resp.Request.Context())
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1, Repeatable: o != nil && o.sending == sendRepeatable})

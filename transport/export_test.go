@@ -53,7 +53,7 @@ func (e Error) HeldBy(limit Reason) Error { e.held = held{time.Second, limit}; r
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {
 	url := req.URL.String()
-	return &Error{History: History{Reason: ReasonNotResumable}, Err: &cutError{cut, cause, url}, url: url, ofBody: true}
+	return &Error{History: History{Reason: ReasonNotResumable}, Err: &bodyError{cut, cause, true, url}, url: url, ofBody: true}
 }
 
 func (t *Transport) Base() http.RoundTripper {

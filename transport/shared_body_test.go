@@ -295,7 +295,7 @@ func TestGetBodyThatFails(t *testing.T) {
 	}{
 		"after a short response":    {status(503), oneShot("text"), "body of Service Unavailable", "disk on fire"},
 		"after an endless response": {endless, oneShot("text"), "", "disk on fire"},
-		"after an error":            {faults.Fail(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
+		"after an error":            {faults.Fail(io.ErrUnexpectedEOF), oneShot("text"), "", "unexpected EOF; the request's body cannot be sent again: Request.GetBody failed: disk on fire"},
 		"in memory, after an endless response": {
 			endless, io.NopCloser(strings.NewReader("text")), strings.Repeat("\x00", 27), "disk on fire",
 		},
@@ -311,7 +311,8 @@ func TestGetBodyThatFails(t *testing.T) {
 			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
 			if lines := log.lines(); !strings.HasPrefix(name, "in memory") {
-				assert.Contains(t, lines[1], "DEBUG retry not sent error=\"the request's body cannot be sent again: Request.GetBody failed: disk on fire")
+				assert.Contains(t, lines[1], "the request's body cannot be sent again: Request.GetBody failed: disk on fire\" reason=not_replayable")
+				assert.Contains(t, lines[1], "DEBUG retry not sent error=")
 			}
 			var history []transport.Attempt
 			if row.text != "" {
