@@ -61,11 +61,9 @@ const (
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
 	base, _ := d.t.pools.Resolve(d.t)
-	c := call{t: d.t, base: base, traces: d.t.traces, options: optionsOf(req.Context())}
+	c := call{t: d.t, base: base, options: optionsOf(req.Context())}
 	c.Request = exchange.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
-	if c.options != nil {
-		c.traces = c.options.tracesAfter(c.traces)
-	}
+	c.traces = c.options.tracesAfter(d.t.traces)
 	return c
 }
 
@@ -151,7 +149,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	defer h.Release()
 	h.ReleaseCount() // a continuation earns no retry before it goes
 	c := d.callFor(rest)
-	c.State, c.Rule, c.Price = h, d.rule, d.price
+	c.State, c.Price = h, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
 	if x.Rule.Gated {

@@ -95,17 +95,11 @@ func (r *race) sendFirst() {
 			delay = d + 1
 		}
 	}
-	var timer *time.Timer
 	if delay > 0 {
-		timer = time.AfterFunc(delay, r.fly)
+		defer time.AfterFunc(delay, r.fly).Stop()
 	}
-	defer func() { // also if the base transport panics
-		if timer != nil {
-			timer.Stop()
-		}
-		r.taken <- struct{}{}
-		r.first.end()
-	}()
+	defer r.first.end()
+	defer func() { r.taken <- struct{}{} }() // also if the base transport panics
 	r.first.fly(&r.call)
 }
 

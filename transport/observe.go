@@ -104,7 +104,8 @@ func (x *retrier) observeBody(resp *http.Response) bool {
 		!slices.ContainsFunc(x.traces, func(t Trace) bool { return t.BodyEnd != nil }) {
 		return false
 	}
-	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
+	about := BodyEnd{Request: x.Req, Host: x.HostName()}
+	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, about: about, download: x.download, began: time.Now()}
 	return true
 }
 
@@ -114,9 +115,8 @@ type observedBody struct {
 	io.ReadCloser
 	traces   []Trace
 	ctx      context.Context // of the hooks
-	req      *http.Request
-	host     string
-	download *download // nil: the body does not resume
+	about    BodyEnd         // what is known from the beginning
+	download *download       // nil: the body does not resume
 	began    time.Time
 
 	bytes  atomic.Int64
@@ -149,11 +149,9 @@ func (b *observedBody) end(err error) {
 	if b.ended.Swap(true) {
 		return
 	}
-	e := BodyEnd{
-		Request: b.req, Host: b.host, Bytes: b.bytes.Load(), Complete: err == io.EOF,
-		Resumes: b.download.countResumes(), Duration: time.Since(b.began),
-	}
-	if err != nil && !e.Complete && !b.closed.Load() { // in the goroutine of the Read
+	e := b.about
+	e.Bytes, e.Resumes, e.Duration = b.bytes.Load(), b.download.countResumes(), time.Since(b.began)
+	if e.Complete = err == io.EOF; err != nil && !e.Complete && !b.closed.Load() { // in the goroutine of the Read
 		e.Err = b.download.endOf(err)
 	}
 	for _, t := range b.traces {
@@ -169,8 +167,7 @@ func downloadOf(resp *http.Response) *download {
 	case *observedBody:
 		return b.download
 	case *resume.Body:
-		d, _ := b.Fetcher.(*download)
-		return d
+		return b.Fetcher.(*download)
 	}
 	return nil
 }

@@ -85,8 +85,7 @@ func (t *Transport) Snapshot() Snapshot {
 		s.Hosts[i] = t.snapshot(h)
 	}
 	if t.registry.Fleet != nil {
-		f := FleetState(t.registry.Fleet.State())
-		s.Fleet = &f
+		s.Fleet = new(FleetState(t.registry.Fleet.State()))
 	}
 	return s
 }
