@@ -45,7 +45,7 @@ type past struct {
 	sentAt  time.Time      // when the last continuation was sent; zero before the first
 	offset  int64          // of the last continuation
 	cut     classify.Class // on the last cut
-	first   error          // of the first cut, or of the last if the body was continued
+	first   error          // of the first cut
 	resumed int64          // the offset at which the body was continued first
 	wait    time.Time      // until when the host asked to wait
 	end     error          // of the body, with the reason why it was not continued; nil: none yet
@@ -103,10 +103,7 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	if d.past == nil {
 		d.past = &past{series: series{sent: 1}}
 	}
-	if d.past.first == nil || d.hasGrown(offset) {
-		d.past.first = err
-	}
-	d.past.cut = class
+	d.past.first, d.past.cut = cmp.Or(d.past.first, err), class
 	return retryable(class) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 

@@ -33,19 +33,13 @@ const (
 )
 
 var (
-	ErrLate            = errLate
-	ErrOverdue         = errOverdue
-	ErrRequestCanceled = attempt.ErrRequestCanceled
-	Nested             = gaveUpBelow
-	SafeName           = exchange.SafeName
+	ErrLate    = errLate
+	ErrOverdue = errOverdue
+	Nested     = gaveUpBelow
+	SafeName   = exchange.SafeName
 )
 
 type Download = download
-
-func ContextError(err, cause error) error { return &attempt.ContextError{Err: err, Cause: cause} }
-
-// Ended returns the error of a request whose wait a context ended.
-func (e Error) Ended(err error) Error { e.ended = err; return e }
 
 // HeldBy returns the error of a request that waited for a limit.
 func (e Error) HeldBy(limit Reason) Error { e.held = held{time.Second, limit}; return e }
