@@ -45,17 +45,6 @@ func Explain(resp *http.Response, err error) string {
 			s.known.request, s.known.url = method(req)+" "+redact.URL(req.URL), req.URL.String()
 		}
 	}
-	return s.String()
-}
-
-// An account has the known facts of a request that has ended.
-type account struct {
-	known Error          // from an Error, a History or a URL
-	resp  *http.Response // nil: none
-	err   error          // that the caller got, or nil
-}
-
-func (s *account) String() string {
 	var b redact.Sentence
 	b.WriteString(cmp.Or(s.known.request, "a request"))
 	for i := range s.known.Attempts {
@@ -68,6 +57,13 @@ func (s *account) String() string {
 	took := redact.Rough(s.known.took)
 	b.Add(!s.known.began.IsZero() && took > 0, ", after %v in all", took)
 	return b.String()
+}
+
+// An account has the known facts of a request that has ended.
+type account struct {
+	known Error          // from an Error, a History or a URL
+	resp  *http.Response // nil: none
+	err   error          // that the caller got, or nil
 }
 
 // outcomeText tells the outcome of an attempt, and the wait that followed.
@@ -110,7 +106,7 @@ func (s *account) lastSentence() string {
 	switch failed := s.resp == nil || isURL; {
 	case failed && final:
 		return "failed: " + redact.Cause(cmp.Or(s.known.Err, s.err), s.known.url)
-	case failed && n == 0:
+	case failed && n == 0 && !s.known.ofBody:
 		return "not sent" + why
 	case failed:
 		return "failed" + why
