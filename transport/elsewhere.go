@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 
@@ -87,7 +86,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		return true, v != classify.Refused || c.isSpent(), retryable(v)
 	}
 	e := errorBelow(err)
-	if e != nil && errors.Is(e, ErrNotSent) {
+	if e != nil && e.Is(ErrNotSent) { // not one of a Transport below
 		return false, false, true
 	}
 	o := c.OutcomeOf(nil, err)
