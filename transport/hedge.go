@@ -40,7 +40,7 @@ func (c *call) hedgeable(body replay.Body) bool {
 type race struct {
 	*retrier
 	first   try
-	taken   chan struct{} // is full while a goroutine uses the retrier and the fields below; empty: the first attempt is under way
+	taken   chan struct{} // is full while the goroutine of the hedge uses the retrier, and since the first attempt has ended
 	hedge   *hedge        // nil: there is none
 	arrived bool          // the hedge has come
 	raise   func()        // repeats a panic or a runtime.Goexit of the goroutine of the hedge; nil: there was none
@@ -120,11 +120,10 @@ func (r *race) fly() {
 		if v := recover(); v != nil {
 			raise = func() { panic(v) }
 		}
-		ahead := owns || r.take()
-		if r.raise = raise; raise != nil && ahead {
-			r.first.Out.Ctx.Abandon()
-		}
-		if ahead {
+		if r.raise = raise; owns || r.take() {
+			if raise != nil {
+				r.first.Out.Ctx.Abandon()
+			}
 			r.arrived = h != nil
 			<-r.taken
 			return
