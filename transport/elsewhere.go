@@ -105,12 +105,9 @@ func isActed(v classify.Class, err error) bool {
 	if below := errorBelow(err); below != nil {
 		return mayHaveActed(below.Attempts)
 	}
-	switch v {
-	case classify.Refused:
-		return false
-	case classify.Final: // the name or the address is wrong
-		kind := classify.ErrorTypeOf(err)
-		return kind != classify.ErrorDNS && kind != classify.ErrorDial
+	if v != classify.Final {
+		return v != classify.Refused
 	}
-	return true
+	kind := classify.ErrorTypeOf(err) // at these the name or the address is wrong
+	return kind != classify.ErrorDNS && kind != classify.ErrorDial
 }

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -92,11 +93,8 @@ func (t *Transport) Snapshot() Snapshot {
 
 // snapshot returns the report on a host.
 func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
-	now, m := t.registry.Now(), s.MachinesMade()
-	if m == nil {
-		m = &host.Machines{} // no request has needed a machine yet
-	}
-	at := m.Line.State()
+	m := cmp.Or(s.MachinesMade(), new(host.Machines)) // or no request has needed a machine yet
+	now, at := t.registry.Now(), m.Line.State()
 	h := HostState{
 		Host:           exchange.SafeName(s),
 		Requests:       s.Requests(),
