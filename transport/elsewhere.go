@@ -108,6 +108,6 @@ func isActed(v classify.Class, err error) bool {
 	if v != classify.Final {
 		return v != classify.Refused
 	}
-	kind := classify.ErrorTypeOf(err) // at these the name or the address is wrong
+	kind := classify.ErrorTypeOf(err) // of these two it says that the name or the address is wrong
 	return kind != classify.ErrorDNS && kind != classify.ErrorDial
 }
