@@ -23,7 +23,7 @@ type requestLog struct{ *retrier }
 // its own.
 func (x requestLog) failed(err error) {
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
-	status := x.lastStatus()
+	status := x.lastAttempt().Status
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
 	if !tried || answered || x.reason == ReasonCanceled {
 		return
@@ -101,24 +101,22 @@ func (d *decision) waitedFor() Reason {
 
 // addOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
 func (x requestLog) addOutcome(all *attrs, err error) {
-	status, known := x.lastStatus(), x.Req.URL.String()
-	all.add(status != 0, slog.Int("status", status))
-	switch n := len(x.history); {
+	last, known := x.lastAttempt(), x.Req.URL.String()
+	all.add(last.Status != 0, slog.Int("status", last.Status))
+	switch {
 	case err != nil:
 		all.addError(err, known)
-	case status == 0 && n > 0:
-		all.add(true, slog.String("error", x.history[n-1].outcome(known)))
-	case status == 0:
-		all.addError(x.last.Err, known)
+	case last.Status == 0:
+		all.add(true, slog.String("error", last.outcome(known)))
 	}
 }
 
-// lastStatus returns the status of the last attempt, or 0.
-func (x requestLog) lastStatus() int {
+// lastAttempt returns the last attempt, or the cut of a body as an attempt.
+func (x requestLog) lastAttempt() *Attempt {
 	if n := len(x.history); n > 0 {
-		return x.history[n-1].Status
+		return &x.history[n-1]
 	}
-	return 0
+	return &Attempt{Err: x.last.Err}
 }
 
 // notSent writes the line of a request that is not sent, or not again. why may be nil.
