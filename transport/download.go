@@ -198,7 +198,7 @@ func (d *download) Ended(offset int64, err, cause error) error {
 	case cause == resume.ErrFinal:
 		return first
 	}
-	reason, ended := ReasonNotResumable, gone // or else the cause does not come from the loop
+	reason, ended := ReasonNotResumable, gone // unless the loop or the cause says more
 	switch {
 	case gone != nil:
 		if reason = c.reasonGone(); !errors.Is(cause, gone) {

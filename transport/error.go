@@ -278,7 +278,7 @@ var connects = [...]classify.ErrorType{classify.ErrorDNS, classify.ErrorDial, cl
 // outcome tells the outcome of an attempt in a few words.
 func (a *Attempt) outcome(known ...string) string {
 	err, also := a.Err, ""
-	if body, ok := errors.AsType[*bodyError](err); ok && (a.Status != 0 || body.last != nil) {
+	if body, ok := errors.AsType[*bodyError](err); ok && !body.ofResponse && (a.Status != 0 || body.last != nil) {
 		err, also = body.last, ", and the request's body cannot be sent again ("+redact.Cause(body.why, known...)+")"
 	}
 	switch {
