@@ -112,11 +112,11 @@ func (x requestLog) addOutcome(all *attrs, err error) {
 }
 
 // lastAttempt returns the last attempt, or the cut of a body as an attempt.
-func (x requestLog) lastAttempt() *Attempt {
+func (x requestLog) lastAttempt() Attempt {
 	if n := len(x.history); n > 0 {
-		return &x.history[n-1]
+		return x.history[n-1]
 	}
-	return &Attempt{Err: x.last.Err}
+	return Attempt{Err: x.last.Err}
 }
 
 // notSent writes the line of a request that is not sent, or not again. why may be nil.
