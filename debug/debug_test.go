@@ -180,7 +180,7 @@ func TestChanges(t *testing.T) {
 		changes := shown(t, d, tr).Changes
 		require.Len(t, changes, 2)
 		assert.Equal(t, "throttled false", fmt.Sprint(changes[0].Reason, " ", changes[0].Better))
-		assert.Contains(t, changes[0].Text, "http://api.test asks for a pause (429)")
+		assert.Contains(t, changes[0].Text, "http://api.test: throttled (429)")
 		assert.Equal(t, "throttled true", fmt.Sprint(changes[1].Reason, " ", changes[1].Better))
 		for i := range 3 * maxRecent {
 			for range 3 {
@@ -191,7 +191,7 @@ func TestChanges(t *testing.T) {
 		}
 		changes = shown(t, d, tr).Changes
 		require.Len(t, changes, maxRecent)
-		assert.Contains(t, changes[0].Text, "http://a.test is down (connection refused)")
+		assert.Contains(t, changes[0].Text, "http://a.test: host down (connection refused)")
 		assert.Equal(t, 3, changes[0].Count)
 	})
 }

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -12,15 +13,18 @@ import (
 	"github.com/aplomb-go/aplomb/internal/redact"
 )
 
-// reasonsOfHosts are the Reasons of the conditions of a host.
-var reasonsOfHosts = [...]Reason{
-	news.Down:        ReasonCircuitOpen,
-	news.Held:        ReasonThrottled,
-	news.NoRetries:   ReasonRetryBudget,
-	news.LowQuota:    ReasonQuota,
-	news.Crowded:     ReasonConcurrency,
-	news.RateLimited: ReasonRateLimit,
-	news.Pool:        "", // has none
+// conditions are the conditions of a host, with their Reasons and the messages of their log lines.
+var conditions = [...]struct {
+	reason       Reason
+	begins, ends string
+}{
+	news.Down:        {ReasonCircuitOpen, "host down", "host back"},
+	news.Held:        {ReasonThrottled, "throttled", "no longer throttled"},
+	news.NoRetries:   {ReasonRetryBudget, "retry budget used up", "retry budget restored"},
+	news.LowQuota:    {ReasonQuota, "quota low", "quota restored"},
+	news.Crowded:     {ReasonConcurrency, "concurrency limit reached", "concurrency limit no longer reached"},
+	news.RateLimited: {ReasonRateLimit, "rate limit reached", "rate limit no longer reached"},
+	news.Pool:        {"", "new connection pool", "new connection pool"},
 }
 
 // A HostChange says that a limit of a host began to hold or to refuse requests, or that this is
@@ -58,134 +62,48 @@ type HostChange struct {
 	// It is 0 for other reasons, and for a host without Rule.Concurrency.
 	Limit int
 
-	at       time.Time // when it was noticed
-	breaker  bool      // a circuit breaker withholds requests while the host is down
-	failFast bool      // they fail
+	at      time.Time // when it was noticed
+	breaker bool      // a circuit breaker withholds requests while the host is down
 }
 
-// String tells the change of the host, its cause, and what happens next. It has no secrets.
+// String tells the change of the host in the words of the log, with its cause, how long it lasted
+// or will last, and how many requests wait. It has no secrets.
 func (c HostChange) String() string {
-	if c.Over {
-		return redact.Printable(c.Host + c.endText())
-	}
-	return redact.Printable(c.Host + c.beginning())
-}
-
-// time returns when the change was noticed.
-func (c HostChange) time() time.Time {
-	if c.at.IsZero() {
-		return time.Now()
-	}
-	return c.at
-}
-
-// beginning tells that the condition began.
-func (c HostChange) beginning() string {
-	why, lasted, left := c.causeText(), redact.Rough(c.time().Sub(c.Since)), redact.Rough(c.Until.Sub(c.time()))
-	switch c.Reason {
-	case ReasonThrottled:
-		return fmt.Sprintf(" asks for a pause (%s): requests wait for %v", why, left)
-	case ReasonCircuitOpen:
-		switch {
-		case c.failFast:
-			return fmt.Sprintf(" is down (%s): requests fail", why)
-		case c.breaker:
-			return fmt.Sprintf(" is down (%s): requests wait%s", why, inLine(c.Waiting))
-		}
-		return fmt.Sprintf(" is down (%s): retries wait%s", why, inLine(c.Waiting))
-	case ReasonConcurrency:
-		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Limit, waiting(c.Waiting))
-	case ReasonRateLimit:
-		held := "they would wait for too long"
-		if lasted > 0 {
-			held = fmt.Sprintf("they had to wait for %v", lasted)
-		}
-		return fmt.Sprintf(" has more requests than the rule lets go (%s): %s, %s", why, held, waiting(c.Waiting))
-	case ReasonRetryBudget:
-		return fmt.Sprintf(" has used up its retries (%s): %s", why, waiting(c.Waiting))
-	case ReasonQuota:
-		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Limit, why, left)
-	}
-	return ": " + c.Reason.words()
-}
-
-// endText tells that the condition is over.
-func (c HostChange) endText() string {
-	lasted := redact.Rough(c.time().Sub(c.Since))
-	switch c.Reason {
-	case ReasonThrottled:
-		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
-	case ReasonCircuitOpen:
-		if c.Waiting > 1 {
-			return fmt.Sprintf(" is back after %v: %d come back gradually", lasted, c.Waiting)
-		}
-		return fmt.Sprintf(" is back after %v: %s", lasted, waiting(c.Waiting))
-	case ReasonConcurrency:
-		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
-	case ReasonRateLimit:
-		return fmt.Sprintf(" has no more requests than the rule lets go after %v: they go at once", lasted)
-	case ReasonRetryBudget:
-		return fmt.Sprintf(" has retries again after %v: %s", lasted, waiting(c.Waiting))
-	case ReasonQuota:
-		return fmt.Sprintf(" has quota again after %v: requests go at once", lasted)
-	}
-	return ": no longer " + c.Reason.words()
-}
-
-// inLine says how many requests wait, unless none does.
-func inLine(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %d in line", n)
-}
-
-// waiting says how many requests wait.
-func waiting(n int) string {
-	switch n {
-	case 0:
-		return "none waits"
-	case 1:
-		return "1 request waits"
-	}
-	return strconv.Itoa(n) + " requests wait"
-}
-
-// causeText returns the response or the error in a few words.
-func (c HostChange) causeText() string {
+	cause, at := "", cmp.Or(c.at, time.Now())
 	switch {
 	case c.FromFleet:
-		return "says the fleet"
+		cause = "says the fleet"
 	case c.Err != nil:
-		return causeOf(c.Err)
+		cause = redact.Cause(c.Err)
 	case c.Status != 0:
-		return strconv.Itoa(c.Status)
-	case c.Reason == ReasonConcurrency:
-		return "slow"
-	case c.Reason == ReasonRateLimit:
-		return "own rate"
+		cause = strconv.Itoa(c.Status)
 	}
-	return "a failure"
+	lasted, left := redact.Rough(at.Sub(c.Since)), redact.Rough(c.Until.Sub(at))
+	var b redact.Sentence
+	fmt.Fprintf(&b, "%s: %s", c.Host, c.message())
+	b.Add(cause != "", " (%s)", cause)
+	b.Add(c.Over, " after %v", lasted)
+	b.Add(left > 0, " for %v", left)
+	b.Add(c.Limit > 0, ", limit %d", c.Limit)
+	b.Add(c.Waiting > 0, ", %d waiting", c.Waiting)
+	return redact.Printable(b.String())
 }
 
 // message returns the text of the log line about a change.
 func (c HostChange) message() string {
-	texts := map[Reason][2]string{
-		"":                {"new connection pool", "new connection pool"},
-		ReasonCircuitOpen: {"host down", "host back"},
-		ReasonThrottled:   {"throttled", "no longer throttled"},
-		ReasonQuota:       {"quota low", "quota restored"},
-		ReasonConcurrency: {"concurrency limit reached", "concurrency limit no longer reached"},
-		ReasonRateLimit:   {"rate limit reached", "rate limit no longer reached"},
-		ReasonRetryBudget: {"retry budget used up", "retry budget restored"},
-	}[c.Reason]
+	begins, ends := c.Reason.words(), c.Reason.words()
+	for _, x := range conditions {
+		if x.reason == c.Reason {
+			begins, ends = x.begins, x.ends
+		}
+	}
 	if c.breaker && c.Reason == ReasonCircuitOpen {
-		texts = [2]string{"circuit open", "circuit closed"}
+		begins, ends = "circuit open", "circuit closed"
 	}
 	if c.Over {
-		return texts[1]
+		return ends
 	}
-	return texts[0]
+	return begins
 }
 
 // attrs returns the attributes of the log line about a change. It never began later than it is told.
@@ -213,7 +131,7 @@ func (all *attrs) add(set bool, attr slog.Attr) {
 // addError adds the cause of err in a few words, unless err is nil.
 func (all *attrs) addError(err error, known ...string) {
 	if err != nil {
-		all.add(true, slog.String("error", causeOf(err, known...)))
+		all.add(true, slog.String("error", redact.Cause(err, known...)))
 	}
 }
 

@@ -69,7 +69,7 @@ func TestChangeOfAHold(t *testing.T) {
 		assert.Equal(t, "http://h.test", began.Host)
 		assert.Equal(t, 429, began.Status)
 		assert.Equal(t, start.Add(30*time.Second), began.Until)
-		assert.Equal(t, "http://h.test asks for a pause (429): requests wait for 30s", began.String())
+		assert.Equal(t, "http://h.test: throttled (429) for 30s", began.String())
 		assert.Equal(t, []string{"throttled"}, seen.told())
 
 		var all sync.WaitGroup
@@ -84,7 +84,7 @@ func TestChangeOfAHold(t *testing.T) {
 		assert.Empty(t, seen.told(), "nobody goes yet")
 		all.Wait()
 		assert.Len(t, seen.all, 1, "events")
-		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
+		assert.Contains(t, seen.all[0].String(), "http://h.test: no longer throttled after 3")
 		assert.Equal(t, []string{"no longer throttled"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told(), "it is told once")
@@ -117,9 +117,9 @@ func TestChangeOfAnOutage(t *testing.T) {
 		down, back  string
 		first, last string // messages of the log
 	}{
-		"retries wait":  {policy.CircuitBreaker{}, "http://h.test is down (503): retries wait", `is back after \d+s: \d+ come back gradually$`, "host down", "host back"},
-		"requests wait": {policy.CircuitBreaker{Enabled: policy.On}, "http://h.test is down (503): requests wait", `is back after \d+s: \d+ come back gradually$`, "circuit open", "circuit closed"},
-		"they fail":     {policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, "http://h.test is down (503): requests fail", `is back after \d+s: none waits$`, "circuit open", "circuit closed"},
+		"retries wait":  {policy.CircuitBreaker{}, "http://h.test: host down (503)", `: host back after \d+s, \d+ waiting$`, "host down", "host back"},
+		"requests wait": {policy.CircuitBreaker{Enabled: policy.On}, "http://h.test: circuit open (503)", `: circuit closed after \d+s, \d+ waiting$`, "circuit open", "circuit closed"},
+		"they fail":     {policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, "http://h.test: circuit open (503)", `: circuit closed after \d+s$`, "circuit open", "circuit closed"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var seen changes
@@ -178,11 +178,11 @@ func TestChangeOfABudget(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: one, Backoff: backoff.Constant(15 * time.Second)}, Traces: []*transport.Trace{seen.trace()}, Base: script(fail, fail, fail, faults.Status(200))})
 		together(3, func(int) { mustFetch(t, tr, t.Context(), "http://h.test/") })
 		require.NotEmpty(t, seen.all)
-		assert.Equal(t, "http://h.test has used up its retries (503): 1 request waits", seen.all[0].String())
+		assert.Equal(t, "http://h.test: retry budget used up (503), 1 waiting", seen.all[0].String())
 		time.Sleep(time.Minute)
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 2, "events")
-		assert.Equal(t, "http://h.test has retries again after 1m20s: none waits", seen.all[1].String())
+		assert.Equal(t, "http://h.test: retry budget restored after 1m20s", seen.all[1].String())
 		assert.Equal(t, []string{"retry_budget", "no longer retry_budget"}, seen.told())
 	})
 	for name, row := range map[string]struct {
@@ -314,37 +314,13 @@ func TestCauseOfAFleet(t *testing.T) {
 	})
 }
 
-// TestHostChangeTexts: each names the host, and the beginning of a condition its cause, however long
-// they are.
+// TestHostChangeTexts: each names the host and its cause, however long they are.
 func TestHostChangeTexts(t *testing.T) {
-	long := "https://" + strings.Repeat("long.", 40) + "example.com:8443"
-	for _, r := range []transport.Reason{transport.ReasonCircuitOpen, transport.ReasonThrottled, transport.ReasonRetryBudget, transport.ReasonQuota, transport.ReasonConcurrency, transport.ReasonRateLimit} {
-		for _, over := range []bool{false, true} {
-			cause := "ein " + strings.Repeat("ü", 300)
-			h := transport.HostChange{Host: long, Reason: r, Over: over, Err: errors.New(cause), Waiting: 1_000_000, Limit: 1_000_000,
-				Since: time.Unix(1e8, 0), Until: time.Unix(1e10, 1)}
-			text := h.String()
-			assert.True(t, strings.HasPrefix(text, long), text)
-			assert.Equal(t, !over, strings.Contains(text, cause), text)
-		}
-	}
-}
-
-// TestHostChangeCounts: a text says how many wait.
-func TestHostChangeCounts(t *testing.T) {
-	for _, row := range []struct {
-		waiting    int
-		down, back string
-	}{
-		{0, "is down (503): retries wait", "is back after 20s: none waits"},
-		{1, "is down (503): retries wait, 1 in line", "is back after 20s: 1 request waits"},
-		{214, "is down (503): retries wait, 214 in line", "is back after 20s: 214 come back gradually"},
-	} {
-		h := transport.HostChange{Host: "https://h.test", Reason: transport.ReasonCircuitOpen, Status: 503, Since: time.Now().Add(-20 * time.Second), Waiting: row.waiting}
-		assert.Equal(t, "https://h.test "+row.down, h.String())
-		h.Over = true
-		assert.Equal(t, "https://h.test "+row.back, h.String())
-	}
+	long, cause := "https://"+strings.Repeat("long.", 40)+"example.com:8443", "ein "+strings.Repeat("ü", 300)
+	h := transport.HostChange{Host: long, Reason: transport.ReasonRateLimit, Err: errors.New(cause), Limit: 2, Waiting: 1_000_000}
+	assert.Equal(t, long+": rate limit reached ("+cause+"), limit 2, 1000000 waiting", h.String())
+	told := transport.HostChange{Host: "https://h.test", Reason: transport.ReasonThrottled, Over: true, FromFleet: true, Since: time.Now().Add(-20 * time.Second)}
+	assert.Equal(t, "https://h.test: no longer throttled (says the fleet) after 20s", told.String())
 }
 
 // A Trace that only hears of hosts leaves the first try as it is, and a failure of a healthy

@@ -101,9 +101,9 @@ func optionsOf(ctx context.Context) *options {
 	return o
 }
 
-// tracesAfter returns the traces of a call: first those of its Transport, and then those of the options.
+// tracesAfter returns the traces of a call: first those of its Transport, and then those of the options, if there are any.
 func (o *options) tracesAfter(first []Trace) []Trace {
-	if len(o.traces) == 0 {
+	if o == nil || len(o.traces) == 0 {
 		return first
 	}
 	return slices.Concat(first, o.traces)

@@ -217,21 +217,6 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 	}
 }
 
-// A Transport around another sees at the body that the other gave up, and does not start again.
-func TestPairOfTransportsAtACut(t *testing.T) {
-	for _, header := range []string{"X: y", `ETag: "v1"`} {
-		inBubble(t, header, func(t *testing.T) {
-			text := strings.Repeat("ab", 256)
-			base := script(cutWith(io.ErrUnexpectedEOF, text, header))
-			c := transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}
-			got := do(over(t, c, over(t, c, base)), newRequest(t, http.MethodGet, "http://h.test/", nil))
-			assert.Equal(t, text, got.body)
-			assert.True(t, got.err == io.ErrUnexpectedEOF, "%T: %[1]v", got.err)
-			base.sent(t, 2)
-		})
-	}
-}
-
 // A delivery is what a reader gets of a body.
 type delivery struct {
 	parts []string

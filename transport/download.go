@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ type past struct {
 	sentAt  time.Time      // when the last continuation was sent; zero before the first
 	offset  int64          // of the last continuation
 	cut     classify.Class // on the last cut
-	first   error          // of the first cut, or of the last if the body was continued
+	first   error          // of the first cut
 	resumed int64          // the offset at which the body was continued first
 	wait    time.Time      // until when the host asked to wait
 	end     error          // of the body, with the reason why it was not continued; nil: none yet
@@ -59,21 +60,10 @@ const (
 
 // callFor returns the call for req, the caller's request or the request for the rest.
 func (d *download) callFor(req *http.Request) call {
-	c := call{t: d.t, base: d.t.pools.Resolve(), traces: d.t.traces, options: optionsOf(req.Context())}
+	c := call{t: d.t, base: d.t.pools.Resolve(), options: optionsOf(req.Context())}
 	c.Request = exchange.Request{Registry: &d.t.registry, Req: req, Ctx: req.Context(), Rule: d.rule}
-	if c.options != nil {
-		c.traces = c.options.tracesAfter(c.traces)
-	}
+	c.traces = c.options.tracesAfter(d.t.traces)
 	return c
-}
-
-// request returns the request with the context of its span, to which the continuations belong as
-// well.
-func (d *download) request() *http.Request {
-	if d.spanned == nil {
-		return d.req
-	}
-	return d.req.WithContext(d.spanned)
 }
 
 // countResumes returns how often the body was continued.
@@ -104,11 +94,15 @@ func (d *download) MayFetch(offset int64, err error) bool {
 	if c.Ctx.Err() != nil {
 		return false
 	}
-	past, class := d.makePast(), c.Rule.Classify(c.OutcomeOf(nil, afterHandshake(err)))
-	if past.first == nil || d.hasGrown(offset) {
-		past.first = err
+	o := c.OutcomeOf(nil, err)
+	if classify.ErrorTypeOf(err) == classify.ErrorTLS {
+		o.Err = shaken{err}
 	}
-	past.cut = class
+	class := c.Rule.Classify(o)
+	if d.past == nil {
+		d.past = &past{series: series{sent: 1}}
+	}
+	d.past.first, d.past.cut = cmp.Or(d.past.first, err), class
 	return retryable(class) && !gaveUpBelow(c.Req, nil, err) && c.isIdempotent()
 }
 
@@ -116,7 +110,7 @@ func (d *download) MayFetch(offset int64, err error) bool {
 // response is cut while its first bytes are compared, that is another cut.
 func (d *download) Fetch(cut *resume.Cut) error {
 	for {
-		rest, err := cut.Request(d.request())
+		rest, err := cut.Request(d.req.WithContext(cmp.Or(d.spanned, d.req.Context()))) // it belongs to the span as well
 		attempt.Dismiss(context.Background(), &http.Response{Body: cut.Part})
 		if err != nil {
 			return err
@@ -133,28 +127,12 @@ func (d *download) Fetch(cut *resume.Cut) error {
 			return nil
 		}
 		if !lost || !d.MayFetch(cut.Offset, err) {
-			d.discard(rest.Context(), resp)
+			attempt.Discard(rest.Context(), resp)
 			return err
 		}
 		attempt.Dismiss(context.Background(), resp)
 		cut.Err = err
 	}
-}
-
-// makePast returns the past of the next continuation. The first call makes it.
-func (d *download) makePast() *past {
-	if d.past == nil {
-		d.past = &past{series: series{sent: 1}}
-	}
-	return d.past
-}
-
-// discard discards a response that does not continue the body. That reads for some time, so it
-// sees that Request.Cancel is closed.
-func (d *download) discard(ctx context.Context, resp *http.Response) {
-	c := call{Request: exchange.Request{Req: d.req, Ctx: ctx}}
-	defer c.ObeyCancel()()
-	attempt.Discard(c.Ctx, resp)
 }
 
 // send sends the request for the missing bytes through the loop, in which the cut is the outcome at
@@ -167,7 +145,7 @@ func (d *download) send(rest *http.Request, cut *resume.Cut) (*http.Response, er
 	defer h.Release()
 	h.ReleaseCount() // a continuation earns no retry before it goes
 	c := d.callFor(rest)
-	c.State, c.Rule, c.Price = h, d.rule, d.price
+	c.State, c.Price = h, d.price
 	x, past := c.newRetrier(), d.past
 	defer x.ObeyCancel()()
 	if x.Rule.Gated {
@@ -205,53 +183,38 @@ func (p *past) gap(offset int64, now time.Time) time.Duration {
 // response, that error is the base's own for the first cut. But if a continuation was due, the end of
 // the caller's context has to be seen in it.
 func (d *download) Ended(offset int64, err, cause error) error {
-	if cause == nil && d.request().Context().Err() == nil {
-		return io.EOF
-	}
 	c := d.callFor(d.req)
 	defer c.ObeyCancel()()
 	gone, first := c.Ctx.Err(), err
 	if d.past != nil && d.past.first != nil && !d.hasGrown(offset) {
 		first = d.past.first
 	}
-	switch cause {
-	case nil, resume.ErrFinal:
-		if gone == nil {
-			return first
-		}
-		return err
-	case resume.ErrBelow:
-		return err
-	}
-	why := cause
-	if gone != nil && !errors.Is(cause, gone) {
-		why = attempt.ContextErr(c.Ctx)
-	}
-	reason := ReasonNotResumable // or else the cause does not come from the loop
 	switch {
-	case d.req.Context().Err() != nil:
-		reason = c.reasonGone()
+	case cause == nil && gone == nil:
+		return io.EOF
+	case cause == nil, cause == resume.ErrBelow, cause == resume.ErrFinal && gone != nil:
+		return err
+	case cause == resume.ErrFinal:
+		return first
+	}
+	reason, ended := ReasonNotResumable, gone // unless the loop or the cause says more
+	switch {
+	case gone != nil:
+		if reason = c.reasonGone(); !errors.Is(cause, gone) {
+			cause = attempt.ContextErr(c.Ctx)
+		}
 	case cause == resume.ErrLimit:
 		reason = ReasonMaxAttempts
 	case cause == resume.ErrLate:
-		reason = ReasonDeadline
+		reason, ended = ReasonDeadline, context.DeadlineExceeded
 	}
-	e := d.bodyError(offset, reason, err, why)
+	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true, ended: ended}
 	if last := errorBelow(cause); last != nil {
 		e.History = last.History
 	}
-	if e.ended = gone; cause == resume.ErrLate {
-		e.ended = context.DeadlineExceeded
-	}
-	if d.makePast().end = e; !d.hasGrown(offset) && gone == nil {
+	e.Err = &bodyError{err, cause, true, e.url}
+	if d.past.end = e; !d.hasGrown(offset) && gone == nil {
 		return first
 	}
-	return e
-}
-
-// bodyError returns the error of a body that was cut at offset.
-func (d *download) bodyError(offset int64, reason Reason, cut, cause error) *Error {
-	e := &Error{History: History{Reason: reason}, Offset: offset, url: d.req.URL.String(), ofBody: true}
-	e.Err = &cutError{cut, cause, e.url}
 	return e
 }

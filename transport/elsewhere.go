@@ -3,8 +3,8 @@
 package transport
 
 import (
-	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -39,8 +39,17 @@ import (
 // credentials, is for the caller to find out. MayGoElsewhere may read the beginning of the body
 // of a response, as the Classify of a rule does, and the body can still be read whole.
 func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response, err error, keysShared bool) bool {
-	c, known := callBy(by, req)
-	if !known || c.Ctx.Err() != nil || attempt.IsCanceled(req) {
+	ctx := req.Context()
+	c := call{Request: exchange.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
+	c.Rule = &rules.Resolved{Policy: policy.Rule{Idempotent: classify.Idempotent}, Classify: classify.Default}
+	if t, ok := by.(*Transport); ok && t != nil && req.URL != nil {
+		if set := t.registry.Rules.Load(); set != nil {
+			if c.Rule, _ = set.ForHost(host.KeyOf(req.URL)); c.findRule() != nil {
+				return false // it has a rule with faults, so it was not sent
+			}
+		}
+	}
+	if ctx.Err() != nil || attempt.IsCanceled(req) {
 		return false
 	}
 	sent, acted, failed := c.whatHappened(resp, err)
@@ -52,21 +61,6 @@ func MayGoElsewhere(by http.RoundTripper, req *http.Request, resp *http.Response
 		c.Req = bare
 	}
 	return c.isIdempotent() || !acted && (keysShared || bare == req)
-}
-
-// callBy returns the call of a request that a RoundTripper has sent. known is false if the
-// request has a rule with faults, so that it was not sent.
-func callBy(by http.RoundTripper, req *http.Request) (c call, known bool) {
-	ctx := req.Context()
-	c = call{Request: exchange.Request{Req: req, Ctx: ctx}, options: optionsOf(ctx)}
-	if t, ok := by.(*Transport); ok && t != nil && req.URL != nil {
-		if set := t.registry.Rules.Load(); set != nil {
-			c.Rule, _ = set.ForHost(host.KeyOf(req.URL))
-			return c, c.findRule() == nil
-		}
-	}
-	c.Rule = &rules.Resolved{Policy: policy.Rule{Idempotent: classify.Idempotent}, Classify: classify.Default}
-	return c, true
 }
 
 // whatHappened reports whether the request of an outcome was sent, whether a server may have
@@ -86,7 +80,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 		return true, v != classify.Refused || c.isSpent(), retryable(v)
 	}
 	e := errorBelow(err)
-	if e != nil && errors.Is(e, ErrNotSent) {
+	if e != nil && e.Is(ErrNotSent) { // not one of a Transport below
 		return false, false, true
 	}
 	o := c.OutcomeOf(nil, err)
@@ -102,12 +96,7 @@ func (c *call) whatHappened(resp *http.Response, err error) (sent, acted, failed
 
 // mayHaveActed reports whether a server may have acted on any of the attempts.
 func mayHaveActed(attempts []Attempt) bool {
-	for i := range attempts {
-		if isActed(attempts[i].Class, attempts[i].Err) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return isActed(a.Class, a.Err) })
 }
 
 // isActed reports whether a server may have acted on an attempt. It looks at each attempt of a
@@ -116,12 +105,9 @@ func isActed(v classify.Class, err error) bool {
 	if below := errorBelow(err); below != nil {
 		return mayHaveActed(below.Attempts)
 	}
-	switch v {
-	case classify.Refused:
-		return false
-	case classify.Final: // the name or the address is wrong
-		kind := classify.ErrorTypeOf(err)
-		return kind != classify.ErrorDNS && kind != classify.ErrorDial
+	if v != classify.Final {
+		return v != classify.Refused
 	}
-	return true
+	kind := classify.ErrorTypeOf(err) // of these two it says that the name or the address is wrong
+	return kind != classify.ErrorDNS && kind != classify.ErrorDial
 }

@@ -113,6 +113,7 @@ func TestMayGoElsewhereAfterSeveralAttempts(t *testing.T) {
 		"all refused, by the rule": {policy.Rule{MaxAttempts: 3, Classify: refuses}, []answer{refusedDial, status(503)}, true},
 		"first lost":               {withKey, []answer{faults.ConnReset(), refusedDial}, false},
 		"first lost, then 503":     {withKey, []answer{faults.ConnReset(), status(503)}, false},
+		"first lost, then unsent":  {withKey, []answer{faults.ConnReset(), faults.Fail(&transport.Error{History: transport.History{Reason: transport.ReasonThrottled}})}, false},
 		"last lost":                {policy.Rule{MaxAttempts: 3}, []answer{refusedDial, faults.ConnReset()}, false},
 	} {
 		inBubble(t, name, func(t *testing.T) {

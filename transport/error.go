@@ -3,7 +3,7 @@
 package transport
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -29,21 +29,22 @@ var (
 	errOverdue       = errors.New("transport: its turn would come later than the rule allows")
 )
 
-// A bodyError says why a request could not be sent again because of its body. If the
-// last attempt failed with an error, errors.Is and errors.As see that error first.
+// A bodyError says why the body of a request could not be sent again, or why that of a response that
+// was cut did not go on. errors.Is and errors.As see the error of the last attempt or of the cut first.
 type bodyError struct {
-	last   error // of the last attempt; nil after a response
-	why    error
-	status int // of a response that was given up for the retry; 0: none
+	last       error // of the last attempt or of the cut; nil after a response
+	why        error
+	ofResponse bool
+	url        string // of the request, whose secrets are hidden in both texts; "": not known
 }
 
 func (e *bodyError) Error() string {
-	text := "transport: the request's body cannot be sent again: " + strings.TrimPrefix(safeText(e.why), "transport: ")
-	switch {
-	case e.last != nil:
-		text += "; the attempt failed: " + safeText(e.last)
-	case e.status != 0:
-		text += "; the last response had status " + strconv.Itoa(e.status)
+	text := "the request's body cannot be sent again: "
+	if e.ofResponse {
+		text = "not resumed: "
+	}
+	if text += partText(e.why, e.url); e.last != nil {
+		text = partText(e.last, e.url) + "; " + text
 	}
 	return text
 }
@@ -59,6 +60,10 @@ func (e *bodyError) Unwrap() []error {
 	}
 	return []error{e.last, e.why}
 }
+
+func (e *bodyError) Timeout() bool { return trait.Timeout(e.last) || trait.Timeout(e.why) }
+
+func (e *bodyError) Temporary() bool { return trait.Temporary(e.last) || trait.Temporary(e.why) }
 
 // An Error tells more than the error of the base transport. A Transport returns it
 // after several attempts, if a retry was due and there was none, and for a request that it
@@ -95,7 +100,6 @@ type Error struct {
 
 	request string // method and URL, without secrets, for Explain
 	url     string // with its secrets, which Error hides in other texts
-	limit   Reason // at which it waited when it ended
 	down    string // why the host is down, or ""
 	ended   error  // the end of the caller's context; nil: it has not ended
 	ofBody  bool   // a body was cut, and this or the request for its rest failed
@@ -120,57 +124,48 @@ func isAsserted(err error) bool {
 	return noTLS || err == http.ErrSkipAltProtocol
 }
 
-// A cutError has the error of the cut of a body, and the cause that prevented its continuation.
-type cutError struct {
-	cut, cause error
-	url        string // of the request; Error hides its secrets in both texts
-}
-
-func (e *cutError) Error() string {
-	return safeText(e.cut, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.cause, e.url), "transport: ")
-}
-
-func (e *cutError) GoString() string { return goString(e) }
-
-func (e *cutError) Unwrap() []error { return []error{e.cut, e.cause} }
-
-func (e *cutError) Timeout() bool { return trait.Timeout(e.cut) || trait.Timeout(e.cause) }
-
-func (e *cutError) Temporary() bool { return trait.Temporary(e.cut) || trait.Temporary(e.cause) }
-
 // GoString returns the text of Error for %#v, because the fields have secrets. Both have no pointer
 // as receiver, so that a copy of an Error prints the same.
 func (e Error) GoString() string { return goString(&e) }
 
-// Error names the number of attempts, the status of the last response, the reason and the last error,
-// or the offset of the cut of a body and why it was not continued. http.Client puts the method and the
+// Error names the number of attempts, a wait in vain, the status of the last response, the reason and the
+// last error, or the offset of the cut of a body and why it was not continued. http.Client puts the method and the
 // URL before it. Error hides userinfo, query values and fragments in the URL of the request and in all
 // other URLs that it finds in the texts of the errors. Other secrets that a base transport writes into
 // its errors stay as they are.
 func (e Error) Error() string {
 	var b redact.Sentence
 	b.WriteString("transport: ")
-	if cut, ok := e.Err.(*cutError); ok {
+	if cut, ok := e.Err.(*bodyError); ok && cut.ofResponse {
 		fmt.Fprintf(&b, "body cut at byte %d: %s", e.Offset, cut.Error())
 		return b.String()
 	}
-	switch n := len(e.Attempts); n {
+	n := len(e.Attempts)
+	switch n {
 	case 0:
-		b.WriteString("not sent")
+		b.WriteString("not sent: " + e.whyText())
 	case 1:
 		b.WriteString("not retried")
 	default:
 		fmt.Fprintf(&b, "gave up after %d attempts", n)
 	}
 	b.Add(e.leftOut > 0, ", %d left out", e.leftOut)
-	b.WriteString(e.lastOutcome())
-	b.WriteString(e.reasonText())
+	b.WriteString(e.held.text(", waited ") + e.lastOutcome())
+	toldBefore := n == 0 || n > 1 && e.Reason == ReasonMaxAttempts || e.Reason == ReasonFinal
+	b.Add(!toldBefore, " (%s)", e.Reason.words())
 	b.WriteString(e.untilText())
 	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(e.safeText(e.Err))
+		b.WriteString(": " + partText(e.Err, e.url))
 	}
 	return b.String()
+}
+
+// whyText says as the end of a sentence why there was no further attempt.
+func (e *Error) whyText() string {
+	if e.down != "" {
+		return e.Reason.text() + " (" + e.down + ")"
+	}
+	return e.Reason.text()
 }
 
 // untilText says when a new request makes sense.
@@ -186,74 +181,20 @@ func (e *Error) Is(target error) bool {
 	return target == ErrNotSent && len(e.Attempts) == 0 && !e.ofBody
 }
 
-// safeText returns the text of an error without secrets and without our prefix.
-func (e *Error) safeText(err error) string {
-	return strings.TrimPrefix(safeText(err, e.url), "transport: ")
-}
-
 // lastOutcome names the status of the last response. If there was no response and Err
 // is not the error of the last attempt, lastOutcome names that error.
 func (e *Error) lastOutcome() string {
+	var last error
 	for _, a := range slices.Backward(e.Attempts) {
 		if a.Status != 0 {
 			return ", last status " + strconv.Itoa(a.Status)
 		}
+		last = cmp.Or(last, a.Err)
 	}
-	if n := len(e.Attempts); n > 0 && e.Attempts[n-1].Err != nil && !e.isLast() {
-		return ", last error " + e.safeText(e.Attempts[n-1].Err)
+	if last != nil && !errors.Is(e.Err, last) {
+		return ", last error " + partText(last, e.url)
 	}
 	return ""
-}
-
-// isLast reports whether Err is the outcome of the last attempt. Otherwise Err itself
-// says why there was no further attempt.
-func (e *Error) isLast() bool {
-	n := len(e.Attempts)
-	return n > 0 && e.Err != nil && e.Attempts[n-1].Err != nil && errors.Is(e.Err, e.Attempts[n-1].Err)
-}
-
-// reasonText names the reason, unless the number of attempts or Err already tells it.
-func (e *Error) reasonText() string {
-	switch {
-	case e.Reason == ReasonMaxAttempts && len(e.Attempts) > 1, e.Reason == ReasonFinal:
-		return ""
-	case len(e.Attempts) == 0 && e.Reason.isOfHost():
-		return ": " + e.whyText()
-	case e.Reason == ReasonCanceled, e.Reason == ReasonDeadline && e.ended != nil:
-		return e.endText()
-	case e.Err != nil && !e.isLast() && !e.Reason.isOfHost():
-		return ""
-	}
-	return " (" + e.Reason.words() + ")"
-}
-
-// whyText says as the end of a sentence why there was no further attempt.
-func (e *Error) whyText() string {
-	if e.down != "" {
-		return e.Reason.text() + " (" + e.down + ")"
-	}
-	return e.Reason.text()
-}
-
-// endText says how the caller's context ended, unless Err already says so.
-func (e *Error) endText() string {
-	switch {
-	case len(e.Attempts) == 0 && e.limit != "":
-		return " while it waited for its turn (" + e.limit.words() + ")"
-	case len(e.Attempts) == 0:
-		return "" // "not sent" says it
-	case e.Reason == ReasonDeadline && errors.Is(e.Err, context.DeadlineExceeded):
-		return ""
-	case e.Reason == ReasonDeadline: // http.Client.Timeout may cancel the request at its deadline
-		return " (deadline exceeded)"
-	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, attempt.ErrRequestCanceled):
-		return ""
-	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):
-		return ""
-	case errors.Is(e.ended, context.DeadlineExceeded):
-		return " (deadline exceeded)"
-	}
-	return " (canceled)"
 }
 
 // Unwrap returns Err.
@@ -287,14 +228,6 @@ func (shaken) HandshakeDone() bool { return true }
 
 func (e shaken) Unwrap() error { return e.error }
 
-// afterHandshake returns err as a classifier sees it if there was a connection.
-func afterHandshake(err error) error {
-	if classify.ErrorTypeOf(err) != classify.ErrorTLS {
-		return err
-	}
-	return shaken{err}
-}
-
 // An unanswered error came before any response, and classify does not know it. The dialer of a
 // tunnel has errors of its own, for example. Only classifiers see it.
 type unanswered struct{ error }
@@ -306,13 +239,10 @@ func (e unanswered) Unwrap() error { return e.error }
 // SafeError returns the text of an error without userinfo, query values and fragments of
 // the URLs in it. u is the URL of the request, or nil.
 func SafeError(err error, u *url.URL) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case u == nil:
-		return safeText(err)
 	}
-	return safeText(err, u.String())
+	return redact.Text(err, cmp.Or(u, new(url.URL)).String())
 }
 
 // A safeErr is another error whose text has secrets. It prints the text without them.
@@ -331,27 +261,15 @@ func withoutSecrets(err error, known *url.URL) error {
 	if err == nil {
 		return nil
 	}
-	if text := safeText(err, known.String()); text != err.Error() {
+	if text := redact.Text(err, known.String()); text != err.Error() {
 		return &safeErr{err, text}
 	}
 	return err
 }
 
-// safeText returns the text of an error without the secrets of URLs. The caller knows
-// that the text may contain the URLs in known.
-func safeText(err error, known ...string) string { return redact.Text(err, ownURLs(err, known)...) }
-
-// causeOf returns the cause of err in a few words, without secrets.
-func causeOf(err error, known ...string) string { return redact.Cause(err, ownURLs(err, known)...) }
-
-// ownURLs adds the URLs of this package's errors in the tree of err.
-func ownURLs(err error, known []string) []string {
-	for e := range trait.Tree(err) {
-		if e, ok := e.(*Error); ok {
-			known = append(known, e.url)
-		}
-	}
-	return known
+// partText returns the text of an error as a part of another text.
+func partText(err error, known ...string) string {
+	return strings.TrimPrefix(redact.Text(err, known...), "transport: ")
 }
 
 // connects are the types of errors whose texts say that there was no connection.
@@ -359,18 +277,17 @@ var connects = [...]classify.ErrorType{classify.ErrorDNS, classify.ErrorDial, cl
 
 // outcome tells the outcome of an attempt in a few words.
 func (a *Attempt) outcome(known ...string) string {
-	body, ofBody := errors.AsType[*bodyError](a.Err)
-	switch {
-	case ofBody && a.Status != 0:
-		return strconv.Itoa(a.Status) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
-	case ofBody && body.last != nil:
-		return causeOf(body.last, known...) + ", and the request's body cannot be sent again (" + causeOf(body.why, known...) + ")"
-	case a.Err != nil && a.unsent && !slices.Contains(connects[:], classify.ErrorTypeOf(a.Err)):
-		return "no connection: " + causeOf(a.Err, known...)
-	case a.Err != nil:
-		return causeOf(a.Err, known...)
-	case a.Status/100 == 2 && retryable(a.Class):
-		return strconv.Itoa(a.Status) + " with an error inside"
+	err, also := a.Err, ""
+	if body, ok := errors.AsType[*bodyError](err); ok && !body.ofResponse && (a.Status != 0 || body.last != nil) {
+		err, also = body.last, ", and the request's body cannot be sent again ("+redact.Cause(body.why, known...)+")"
 	}
-	return strconv.Itoa(a.Status)
+	switch {
+	case err == nil && a.Status/100 == 2 && retryable(a.Class):
+		return strconv.Itoa(a.Status) + " with an error inside" + also
+	case err == nil:
+		return strconv.Itoa(a.Status) + also
+	case a.unsent && !slices.Contains(connects[:], classify.ErrorTypeOf(err)):
+		return "no connection: " + redact.Cause(err, known...) + also
+	}
+	return redact.Cause(err, known...) + also
 }

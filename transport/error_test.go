@@ -37,34 +37,22 @@ func TestErrorTexts(t *testing.T) {
 		return all
 	}
 	reset := syscall.ECONNRESET
-	over := transport.ContextError(context.DeadlineExceeded, errors.New("the job is over"))
 	for _, row := range []struct {
 		e    transport.Error
 		want string
 	}{
 		{transport.Error{History: transport.History{Reason: transport.ReasonMaxAttempts, Attempts: sent(reset, reset)}, Err: reset}, "gave up after 2 attempts: connection reset by peer"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonMaxAttempts, Attempts: sent(503, reset)}, Err: reset}, "gave up after 2 attempts, last status 503: connection reset by peer"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503, 502, 503)}, Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503)}, Err: context.Canceled}, "not retried, last status 503: context canceled"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503)}, Err: over}.Ended(context.DeadlineExceeded), "not retried, last status 503: context deadline exceeded: the job is over"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(reset)}, Err: context.DeadlineExceeded}, "not retried, last error connection reset by peer: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe)}, Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe)}, Err: io.ErrClosedPipe}.Ended(context.Canceled), "gave up after 2 attempts, last status 503 (canceled): io: read/write on closed pipe"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503)}, Err: transport.ErrRequestCanceled}, "not retried, last status 503: net/http: request canceled"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled}, Err: context.DeadlineExceeded}, "not sent: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled}, Err: context.Canceled}.HeldBy(transport.ReasonRateLimit), "not sent while it waited for its turn (rate limit): context canceled"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline, Attempts: sent(503, 502, 503)}, Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline, Attempts: sent(503, io.ErrClosedPipe)}, Err: io.ErrClosedPipe}.Ended(context.DeadlineExceeded), "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonConcurrency}, Err: context.DeadlineExceeded}, "not sent: too many requests are in flight: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline, Attempts: sent(503, io.EOF)}, Err: context.DeadlineExceeded}.Ended(context.Canceled), "gave up after 2 attempts, last status 503: context deadline exceeded"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline, Attempts: sent(503)}, Err: transport.ErrRequestCanceled}.Ended(context.Canceled), "not retried, last status 503 (deadline exceeded): net/http: request canceled"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503, 502, 503)}, Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503 (canceled): context deadline exceeded"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(503)}, Err: context.Canceled}, "not retried, last status 503 (canceled): context canceled"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled, Attempts: sent(reset)}, Err: context.DeadlineExceeded}, "not retried, last error connection reset by peer (canceled): context deadline exceeded"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled}, Err: context.DeadlineExceeded}, "not sent: the caller hung up: context deadline exceeded"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonCanceled}, Err: context.Canceled}.HeldBy(transport.ReasonRateLimit), "not sent: the caller hung up, waited 1s for the rate limit: context canceled"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonRateLimit, Attempts: sent(503, reset)}, Err: reset}, "gave up after 2 attempts, last status 503 (rate limit): connection reset by peer"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline, Attempts: sent(503, reset)}, Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonRateLimit, Attempts: sent(503)}, Err: transport.ErrLate}, "not retried, last status 503 (rate limit): its turn would come after the deadline"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline}, Err: transport.ErrLate}, "not sent: its turn would come after the deadline"},
+		{transport.Error{History: transport.History{Reason: transport.ReasonDeadline}, Err: transport.ErrLate}, "not sent: the caller's deadline leaves no time: its turn would come after the deadline"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonConcurrency}}, "not sent: too many requests are in flight"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonRetryBudget, Attempts: sent(reset)}, Err: reset}, "not retried (retry budget): connection reset by peer"},
-		{transport.Error{History: transport.History{Reason: transport.ReasonNotIdempotent, Attempts: sent(503, reset)}, Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonFinal, Attempts: sent(503, io.EOF)}, Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonThrottled, Until: time.Unix(0, 0)}, Err: transport.ErrLate}, "not sent: the server asked for a longer wait, next try at 1970-01-01T00:00:00Z: its turn would come after the deadline"},
 		{transport.Error{History: transport.History{Reason: transport.ReasonMaxElapsedTime, Attempts: sent(503)}}, "not retried, last status 503 (max elapsed time)"},
@@ -82,13 +70,13 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
 		_, err := get(t, tr, ctx)
-		assert.EqualError(t, err, "transport: gave up after 5 attempts, last status 503: context canceled")
+		assert.EqualError(t, err, "transport: gave up after 5 attempts, last status 503 (canceled): context canceled")
 
 		// The deadline was not known when the wait began.
 		ctx, end := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*time.Millisecond, func() { end(errors.New("the job is over")) })
 		_, err = get(t, tr, ctx)
-		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503: context canceled: the job is over")
+		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503 (canceled): context canceled: the job is over")
 
 		// The base returns the response at the instant of the deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -102,7 +90,7 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		}))
 		_, err = get(t, slow, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503: context deadline exceeded")
+		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503 (deadline): context deadline exceeded")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/dial"
@@ -32,26 +33,21 @@ const (
 )
 
 var (
-	ErrLate            = errLate
-	ErrOverdue         = errOverdue
-	ErrRequestCanceled = attempt.ErrRequestCanceled
-	Nested             = gaveUpBelow
-	SafeName           = exchange.SafeName
+	ErrLate    = errLate
+	ErrOverdue = errOverdue
+	Nested     = gaveUpBelow
+	SafeName   = exchange.SafeName
 )
 
 type Download = download
 
-func ContextError(err, cause error) error { return &attempt.ContextError{Err: err, Cause: cause} }
-
-// Ended returns the error of a request whose wait a context ended.
-func (e Error) Ended(err error) Error { e.ended = err; return e }
-
 // HeldBy returns the error of a request that waited for a limit.
-func (e Error) HeldBy(limit Reason) Error { e.limit = limit; return e }
+func (e Error) HeldBy(limit Reason) Error { e.held = held{time.Second, limit}; return e }
 
 // BodyError returns the error of the body of a URL.
 func BodyError(req *http.Request, cut, cause error) *Error {
-	return (&download{req: req}).bodyError(0, ReasonNotResumable, cut, cause)
+	url := req.URL.String()
+	return &Error{History: History{Reason: ReasonNotResumable}, Err: &bodyError{cut, cause, true, url}, url: url, ofBody: true}
 }
 
 func (t *Transport) Base() http.RoundTripper { return t.pools.Resolve() }

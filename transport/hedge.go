@@ -3,13 +3,10 @@
 package transport
 
 import (
-	"cmp"
 	"net/http"
 	"runtime"
-	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/attempt"
 	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/limit"
@@ -34,20 +31,29 @@ func (c *call) hedgeable(body replay.Body) bool {
 // attempt runs in the goroutine of the request, which owns the retrier. While that goroutine is in the base
 // transport, it lends the retrier to the goroutine of the hedge, for two things:
 //
-//   - to launch the hedge. The retrier is back when launched is closed.
-//   - to tell of the end of the hedge, if that comes before the end of the first. The retrier is back
-//     when the hedge has come.
+//   - to launch the hedge.
+//   - to tell of the end of the hedge, if that comes before the end of the first.
 //
-// Apart from that, the goroutine of the hedge only uses the hedge, which has all that it needs. So no lock is
-// held while a hook, a classifier or a GetBody takes its time.
+// Apart from that, the goroutine of the hedge only uses the hedge, which has all that it needs. When the first
+// attempt has ended, the goroutine of the request takes the retrier back for good. It waits for that, because
+// a hook, a classifier or a GetBody may take its time.
 type race struct {
 	*retrier
-	first    try
-	hedge    *hedge        // nil: there is none; of no meaning before launched is closed
-	launched chan struct{} // is closed when the hedge is sent, or will not be
-	ended    atomic.Bool   // an attempt has ended, and who sets it first has ended first
-	arrived  bool          // the hedge has come
-	raise    func()        // repeats a panic or a runtime.Goexit of the goroutine of the hedge; nil: there was none
+	first   try
+	taken   chan struct{} // is full while the goroutine of the hedge uses the retrier, and since the first attempt has ended
+	hedge   *hedge        // nil: there is none
+	arrived bool          // the hedge has come
+	raise   func()        // repeats a panic or a runtime.Goexit of the goroutine of the hedge; nil: there was none
+}
+
+// take takes the retrier for the goroutine of the hedge. It reports whether the first attempt is still under way.
+func (r *race) take() bool {
+	select {
+	case r.taken <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // A hedge is a second attempt beside the first. It has a call of its own, whose request is the copy that it sends: the
@@ -55,13 +61,13 @@ type race struct {
 type hedge struct {
 	try
 	call call
-	came chan struct{} // receives when it has ended; from then on it belongs to the goroutine of the request
+	came chan struct{} // receives when it has ended after the first; from then on it belongs to the goroutine of the request
 	over chan struct{} // is closed when nobody waits for it any more
 }
 
 // race makes an attempt and, if its response takes long, a hedge beside it.
 func (x *retrier) race() {
-	r := &race{retrier: x, launched: make(chan struct{})}
+	r := &race{retrier: x, taken: make(chan struct{}, 1)}
 	first := &r.first
 	x.newAttempt(first, attempt.First)
 	x.last = first
@@ -89,19 +95,11 @@ func (r *race) sendFirst() {
 			delay = d + 1
 		}
 	}
-	var timer *time.Timer
 	if delay > 0 {
-		timer = time.AfterFunc(delay, r.fly)
+		defer time.AfterFunc(delay, r.fly).Stop()
 	}
-	defer func() { // also if the base transport panics
-		if behind := r.ended.Swap(true); timer != nil && !timer.Stop() {
-			if <-r.launched; behind && r.hedge != nil {
-				<-r.hedge.came
-				r.arrived = true
-			}
-		}
-		r.first.end()
-	}()
+	defer r.first.end()
+	defer func() { r.taken <- struct{}{} }() // also if the base transport panics
 	r.first.fly(&r.call)
 }
 
@@ -113,17 +111,21 @@ func (r *race) sendFirst() {
 // If something panics or calls runtime.Goexit, the first attempt ends, and the goroutine of the request does the same,
 // because without a hedge that would have happened there.
 func (r *race) fly() {
-	raise, ahead := runtime.Goexit, false
+	if !r.take() {
+		return
+	}
+	raise, owns := runtime.Goexit, true
 	var h *hedge
 	defer func() {
 		if v := recover(); v != nil {
 			raise = func() { panic(v) }
 		}
-		if r.raise = raise; raise != nil && (ahead || !r.ended.Swap(true)) {
-			r.first.Out.Ctx.Abandon()
-		}
-		if h == nil {
-			close(r.launched)
+		if r.raise = raise; owns || r.take() {
+			if raise != nil {
+				r.first.Out.Ctx.Abandon()
+			}
+			r.arrived = h != nil
+			<-r.taken
 			return
 		}
 		select {
@@ -133,14 +135,14 @@ func (r *race) fly() {
 		}
 	}()
 	if h = r.launch(); h != nil {
-		r.hedge = h
-		close(r.launched)
+		r.hedge, owns = h, false
+		<-r.taken
 		h.fly(&h.call)
 		h.end()
 		h.call.askRule(&h.try, nil)
-		if ahead = !r.ended.Swap(true); ahead && h.Failed() {
+		if owns = r.take(); owns && h.Failed() {
 			r.discard(&h.try)
-		} else if ahead && !h.rejected() {
+		} else if owns && !h.rejected() {
 			r.first.Out.Ctx.Abandon()
 		}
 	}
@@ -153,7 +155,7 @@ func (r *race) launch() *hedge {
 	// The budget comes first, because it can be released exactly. A token of the
 	// rate and a share of the server's quota cannot.
 	last := line.Place{Sent: 2, Failed: r.Registry.Now(), Scope: r.LineScope(http.StatusOK)} // behind all who wait
-	if r.ended.Load() || r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
+	if r.Ctx.Err() != nil || !r.next.turn.Try(&r.Request, last) {
 		return nil
 	}
 	defer r.next.cancel(&r.Request) // the parts that the attempt does not take over
@@ -185,16 +187,18 @@ func (r *race) land() *try {
 	case r.arrived && h.rejected():
 		return r.better(&h.try, first)
 	case r.arrived:
-		r.recordOutrun(first, attempt.ErrOutrun, classify.Unknown)
+		r.lose(first, first.Outrun())
 		return &h.try
-	case r.isRetried(first):
+	}
+	r.askRule(first, r.history)
+	switch {
+	case first.Failed():
 		r.discard(first)
 		return r.await()
 	case !attempt.IsSafe(r.Req) && first.rejected():
 		return r.better(first, r.await())
 	}
-	h.Out.Ctx.Abandon()
-	r.recordOutrun(&h.try, attempt.ErrOutrun, classify.Unknown)
+	r.lose(&h.try, h.Outrun())
 	return first
 }
 
@@ -212,16 +216,11 @@ func (r *race) await() *try {
 // response. The refusal counts if the other is refused as well, or gets nothing that is final. If the
 // caller has gone, nobody will know the server's answer to the other.
 func (r *race) better(came, other *try) *try {
-	again := r.isRetried(other)
-	switch {
-	case r.Ctx.Err() != nil, !again && other.Err == nil && !other.rejected():
-		r.recordOutrun(came, attempt.ErrOutrun, classify.Unknown)
-		return other
-	case again:
-		r.recordOutrun(other, other.Err, classify.Ambiguous)
-	default:
-		r.recordOutrun(other, cmp.Or(other.Err, attempt.ErrOutrun), classify.Unknown)
+	r.askRule(other, r.history)
+	if r.Ctx.Err() != nil || !other.Failed() && other.Err == nil && !other.rejected() {
+		came, other = other, came
 	}
+	r.lose(other, other.Outcome)
 	return came
 }
 
@@ -229,48 +228,36 @@ func (r *race) better(came, other *try) *try {
 // transport leaves that goroutine as soon as the context has ended.
 func (r *race) finish() {
 	h := r.hedge
-	switch {
-	case h == nil:
-		return
-	case r.last == &h.try:
-		r.first.turn.Over(&r.Request)
-		r.first.close()
+	if h == nil {
 		return
 	}
 	close(h.over)
-	h.turn.Over(&r.Request)
-	h.Out.Ctx.Abandon()
-	o := h.Outrun()
-	if r.arrived {
-		o.Resp, o.Err = h.Resp, h.Err
-		h.close()
+	lost, ended := &h.try, r.arrived
+	if r.last == lost {
+		lost, ended = &r.first, true
 	}
-	r.tellUndecided(&h.told, &o)
-}
-
-// isRetried asks the rule for the class of an outcome, and reports whether it would be retried.
-func (r *race) isRetried(a *try) bool {
-	r.askRule(a, r.history)
-	return a.Failed()
+	lost.turn.Over(&r.Request)
+	lost.Out.Ctx.Abandon()
+	o := lost.Outrun()
+	if ended {
+		o = lost.Outcome
+		lost.close()
+	}
+	r.tellUndecided(&lost.told, &o)
 }
 
 // discard discards a response that would be retried. The other attempt does not wait for the
 // drain, which ends with the race.
 func (r *race) discard(a *try) {
-	r.recordOutrun(a, a.Err, a.Class)
+	r.lose(a, a.Outcome)
 	go attempt.Discard(&a.Out.Ctx, a.Resp)
 	a.Resp = nil
 }
 
-// recordOutrun records the attempt whose outcome does not count. Its response may still
+// lose records the attempt whose outcome o does not count. Its response may still
 // ask for a wait, which the next attempt keeps.
-func (r *race) recordOutrun(a *try, err error, v classify.Class) {
-	o := a.Outrun() // it may be under way
-	if retryable(v) {
-		o = a.Outcome
-	}
-	o.Class = v
-	d := decision{reason: ReasonOutrun, at: time.Now(), err: err}
+func (r *race) lose(a *try, o attempt.Outcome) {
+	d := decision{reason: ReasonOutrun, at: time.Now(), err: o.Err}
 	if o.Failed() {
 		r.planner.Note(&r.Request, &o)
 		d.retryAfter, _ = a.done(&r.Request, &o)

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -476,41 +475,27 @@ func TestFailureOfAHedge(t *testing.T) {
 }
 
 // TestVerdictOnAHedge: a response with the status of a success that a classifier wants to be retried
-// does not end the first attempt. A classifier that panics reaches the caller.
+// does not end the first attempt.
 func TestVerdictOnAHedge(t *testing.T) {
-	second := func(req *http.Request) (*http.Response, error) {
-		resp, err := play(req, status(200))
-		resp.Header.Set("X-Failed", "yes")
-		return resp, err
-	}
-	for name, panics := range map[string]bool{"retried": false, "panics": true} {
-		inBubble(t, name, func(t *testing.T) {
-			server := script(status(200).Delay(time.Second), second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5},
-				Classify: func(o classify.Outcome) classify.Class {
-					switch failed := o.Response != nil && o.Response.Header.Get("X-Failed") != ""; {
-					case failed && panics:
-						panic("classifier")
-					case failed:
-						return classify.Ambiguous
-					}
-					return classify.Unknown
-				},
-			}})
-			if panics {
-				assert.PanicsWithValue(t, "classifier", func() { mustGet(t, tr) })
-			} else {
-				resp := mustGet(t, tr)
-				assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
-				assert.Equal(t, time.Second, time.Since(server.start))
-				_ = resp.Body.Close()
-			}
-			synctest.Wait()
-			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
-		})
-	}
+	bubble(t, func(t *testing.T) {
+		server := script(status(200).Delay(time.Second), status(200, "X-Failed: yes"))
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5},
+			Classify: func(o classify.Outcome) classify.Class {
+				if o.Response != nil && o.Response.Header.Get("X-Failed") != "" {
+					return classify.Ambiguous
+				}
+				return classify.Unknown
+			},
+		}})
+		resp := mustGet(t, tr)
+		assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
+		assert.Equal(t, time.Second, time.Since(server.start))
+		_ = resp.Body.Close()
+		synctest.Wait()
+		assert.Equal(t, 2, server.attempts(), "attempts")
+		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
+	})
 }
 
 // TestVerdictOnAHedgeThatTakesTime: the first attempt ends while a classifier looks into the response
@@ -755,23 +740,46 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 	}
 }
 
-// A panic of the base transport in a hedged request reaches the caller, as it would without a hedge.
-func TestHedgeAndABaseThatPanics(t *testing.T) {
-	panics := func(*http.Request) (*http.Response, error) { panic("base") }
-	rows := map[string][]answer{
-		"the first, alone":            {panics},
-		"the first, beside a second":  {deafly(2*time.Second, panics), faults.Hang()},
-		"the second":                  {faults.Hang(), panics},
-		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
-	}
-	for name, responses := range rows {
+// A panic in a hedged request reaches the caller, as it would without a hedge. All attempts end, and no slot stays
+// in use.
+func TestPanicsInARace(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic("mine") }
+	trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+		if a.Kind == transport.AttemptHedge {
+			panic("mine")
+		}
+		return ctx
+	}}
+	classifies := policy.Rule{Classify: func(o classify.Outcome) classify.Class {
+		if o.Response != nil && o.Response.StatusCode == 418 {
+			panic("mine")
+		}
+		return classify.Unknown
+	}}
+	for name, row := range map[string]struct {
+		responses []answer
+		config    transport.Config
+	}{
+		"the first, alone":            {responses: []answer{panics}},
+		"the first, beside a second":  {responses: []answer{deafly(2*time.Second, panics), faults.Hang()}},
+		"the second":                  {responses: []answer{faults.Hang(), panics}},
+		"the second, after a failure": {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)}},
+		"a trace":                     {responses: []answer{faults.Hang()}, config: transport.Config{Traces: []*transport.Trace{trace}}},
+		"a classifier":                {responses: []answer{faults.Hang(), status(418)}, config: transport.Config{Rule: classifies}},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
-			}}, script(responses...))
-			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+			base := script(row.responses...)
+			row.config.Rule = row.config.Rule.Or(policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}})
+			tr := over(t, row.config, base)
+			assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil)) })
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
+			assert.NotEmpty(t, base.reqs)
+			for _, sent := range base.reqs {
+				assert.Error(t, sent.Context().Err())
+			}
+			s := stateOf(t, tr)
+			assert.Zero(t, s.ConcurrencyInUse, "slots in use")
+			assert.Zero(t, s.InFlight, "requests in flight")
 		})
 	}
 }
@@ -792,39 +800,6 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 		assert.NotEmpty(t, mustRead(t, resp))
 		_ = resp.Body.Close()
 		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
-}
-
-// A trace that panics when a request is hedged ends the first attempt, and no slot stays in use.
-func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var contexts []context.Context
-		tr := over(t, transport.Config{
-			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}},
-			Traces: []*transport.Trace{&transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-				if a.Kind == transport.AttemptHedge {
-					panic("hook")
-				}
-				return ctx
-			}}},
-		}, rt(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			contexts = append(contexts, req.Context())
-			mu.Unlock()
-			return play(req, status(200).Delay(10*time.Second))
-		}))
-		assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Len(t, contexts, 1)
-		for _, ctx := range contexts {
-			assert.ErrorIs(t, ctx.Err(), context.Canceled)
-		}
-		s := stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-		assert.Zero(t, s.InFlight, "requests in flight")
 	})
 }
 

@@ -50,7 +50,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		case replay.ErrEnded:
 			return nil, x.refuse(&exchange.Rejection{Err: attempt.ContextErr(x.Ctx)}), true
 		default:
-			err = &bodyError{last: d.err, why: why, status: status}
+			err = &bodyError{last: d.err, why: why}
 		}
 	}
 	x.next.cancel(&x.Request)
@@ -59,7 +59,7 @@ func (x *retrier) between(d *decision) (resp *http.Response, err error, ends boo
 		at.Err, at.Delay, at.Reason = err, 0, reason
 	}
 	requestLog{x}.notSent(History{Reason: reason, held: x.held}, err)
-	requestLog{x}.failed(status, err)
+	requestLog{x}.failed(err)
 	if kept.Response != nil {
 		return x.markResponse(kept.Response, reason), nil, true
 	}

@@ -21,25 +21,22 @@ type requestLog struct{ *retrier }
 // the story. err is nil if the outcome of the last attempt says everything. There is no line if the caller left, for an answer
 // that is final, such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of
 // its own.
-func (x requestLog) failed(status int, err error) {
+func (x requestLog) failed(err error) {
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
+	status := x.lastAttempt().Status
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
-	if !tried || answered || x.reason == ReasonCanceled {
+	if x.t.logger == nil || !tried || answered || x.reason == ReasonCanceled {
 		return
 	}
-	x.write("request failed", func(all *attrs) {
-		h, delays := x.historyFor(x.reason), time.Duration(0)
-		for i := range h.Attempts {
-			delays += h.Attempts[i].Delay
-		}
-		all.add(true, slog.Int("attempts", x.sent))
-		all.add(true, slog.String("reason", string(x.reason)))
-		x.addOutcome(all, status, err)
-		all.add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
-		all.addTime("delay", delays)
-		all.addTime("waited", x.waited)
-		all.add(x.offset > 0, slog.Int64("offset", x.offset))
-	})
+	var delays time.Duration
+	for i := range x.history {
+		delays += x.history[i].Delay
+	}
+	var more attrs
+	more.add(!x.until.IsZero(), slog.Time("until", x.until.Round(time.Second)))
+	more.addTime("waited", x.waited)
+	more.add(x.offset > 0, slog.Int64("offset", x.offset))
+	x.write("request failed", x.reason, err, delays, more)
 }
 
 // waits writes the line of a request that begins a long wait, unless a line about the host told it already.
@@ -51,14 +48,7 @@ func (x requestLog) waits(reason Reason, d time.Duration) {
 	if x.State.Machines().News().LastsAnywhere(told[reason]) {
 		return
 	}
-	x.write("request waits", func(all *attrs) {
-		all.add(x.sent > 0, slog.Int("attempts", x.sent))
-		all.add(true, slog.String("reason", string(reason)))
-		if x.sent > 0 {
-			x.addOutcome(all, x.lastStatus(), nil)
-		}
-		all.addTime("delay", d)
-	})
+	x.write("request waits", reason, nil, d, nil)
 }
 
 // turn writes the line of a request whose turn at a limit comes late, as far as is known. It does not wait if that is later
@@ -74,17 +64,28 @@ func (x requestLog) turn(latest instant.Instant) {
 }
 
 // write writes a line about the request, unless the log takes no more of them. It says how many were left out before.
-func (x requestLog) write(text string, about func(all *attrs)) {
+// The line has the status of the last attempt, or an error: err, or else that of the attempt.
+func (x requestLog) write(text string, reason Reason, err error, delay time.Duration, more attrs) {
 	ctx := x.parentContext()
-	if x.t.logger == nil || !x.t.logger.Enabled(ctx, slog.LevelInfo) {
+	if !x.t.logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	leftOut, ok := x.State.Machines().News().TakeRequestLine(x.t.registry.Now())
 	if !ok {
 		return
 	}
-	all := attrsOf(&x.call)
-	about(&all)
+	all, last, known := attrsOf(&x.call), x.lastAttempt(), x.Req.URL.String()
+	all.add(x.sent > 0, slog.Int("attempts", x.sent))
+	all.add(true, slog.String("reason", string(reason)))
+	all.add(last.Status != 0, slog.Int("status", last.Status))
+	switch {
+	case err != nil:
+		all.addError(err, known)
+	case x.sent > 0 && last.Status == 0:
+		all.add(true, slog.String("error", last.outcome(known)))
+	}
+	all.addTime("delay", delay)
+	all = append(all, more...)
 	all.add(leftOut > 0, slog.Int("lines_left_out", leftOut))
 	x.t.logger.LogAttrs(ctx, slog.LevelInfo, text, all...)
 }
@@ -98,26 +99,12 @@ func (d *decision) waitedFor() Reason {
 	return ReasonRetry
 }
 
-// addOutcome adds the status of the last attempt, or an error: that of the request, or else that of the attempt.
-func (x requestLog) addOutcome(all *attrs, status int, err error) {
-	all.add(status != 0, slog.Int("status", status))
-	known := x.Req.URL.String()
-	switch n := len(x.history); {
-	case err != nil:
-		all.addError(err, known)
-	case status == 0 && n > 0 && x.history[n-1].Err != nil:
-		all.add(true, slog.String("error", x.history[n-1].outcome(known)))
-	case status == 0:
-		all.addError(x.last.Err, known)
-	}
-}
-
-// lastStatus returns the status of the last attempt, or 0.
-func (x requestLog) lastStatus() int {
+// lastAttempt returns the last attempt, or the cut of a body as an attempt.
+func (x requestLog) lastAttempt() Attempt {
 	if n := len(x.history); n > 0 {
-		return x.history[n-1].Status
+		return x.history[n-1]
 	}
-	return 0
+	return Attempt{Err: x.last.Err}
 }
 
 // notSent writes the line of a request that is not sent, or not again. why may be nil.

@@ -715,7 +715,7 @@ func TestExplain(t *testing.T) {
 		time.Sleep(3*time.Second + 1)
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 6s: 200, had waited 5s in line while the host was down\n"+
-			"  status 200, the caller has it, 1 attempt left out, after 6s in all", transport.Explain(resp, nil))
+			"  status 200, the caller has it, attempts left out: 1, after 6s in all", transport.Explain(resp, nil))
 		<-others
 	})
 	inBubble(t, "an open circuit", func(t *testing.T) { // nobody watches the Transport
@@ -730,8 +730,8 @@ func TestExplain(t *testing.T) {
 		assert.EqualError(t, err, "transport: not sent: the host is down (connection refused), next try at 2000-01-01T00:00:02Z")
 	})
 	for large, want := range map[bool]string{
-		false: "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  status 503: the host had no retry left in time, 2 attempts left out, after 7s in all",
-		true:  "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  failed: the host had no retry left in time, 2 attempts left out, after 7s in all",
+		false: "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  status 503: the host had no retry left in time, attempts left out: 2, after 7s in all",
+		true:  "GET http://h.test/\n  attempt 1, at 0s: 503\n  waited 6s in line for a retry\n  failed: the host had no retry left in time, attempts left out: 2, after 7s in all",
 	} {
 		inBubble(t, "no retry", func(t *testing.T) {
 			var ends []transport.RequestEnd
@@ -751,7 +751,7 @@ func TestExplain(t *testing.T) {
 					assert.Equal(t, want, transport.Explain(resp, err))
 					assert.Equal(t, transport.ReasonRetryBudget, transport.ReasonOf(resp, err))
 					if large {
-						assert.EqualError(t, err, "transport: not retried, 2 left out, last status 503 (retry budget)")
+						assert.EqualError(t, err, "transport: not retried, 2 left out, waited 6s in line for a retry, last status 503 (retry budget)")
 					}
 				}
 			})

@@ -91,7 +91,7 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
 			if x.t.logger != nil {
-				requestLog{x}.failed(x.last.Status(), d.ended)
+				requestLog{x}.failed(d.ended)
 			}
 			delivered = true
 			return x.deliver(&d)
@@ -158,7 +158,6 @@ func (x *retrier) refuse(no *exchange.Rejection) error {
 		return err // there is nothing to tell but the error of the context
 	}
 	e := x.newError(reason, err)
-	e.limit = Reason(no.Limit)
 	switch reason {
 	case ReasonCircuitOpen:
 		if why := x.State.Machines().News().Failure(); why != (news.Cause{}) {
@@ -171,7 +170,7 @@ func (x *retrier) refuse(no *exchange.Rejection) error {
 		}
 	}
 	requestLog{x}.notSent(e.History, nil)
-	requestLog{x}.failed(requestLog{x}.lastStatus(), err)
+	requestLog{x}.failed(err)
 	return e
 }
 

@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/attempt"
@@ -19,9 +19,8 @@ import (
 // requestStart calls the hooks RequestStart. If a hook panics, the request's body is
 // closed.
 func (x *retrier) requestStart() {
-	started := false
 	defer func() {
-		if !started {
+		if x.spanned == nil {
 			closeBody(x.Req)
 		}
 	}()
@@ -29,7 +28,7 @@ func (x *retrier) requestStart() {
 	for _, t := range x.traces {
 		ctx = callStart(t.RequestStart, ctx, x.Req)
 	}
-	x.spanned, started = ctx, true
+	x.spanned = ctx
 }
 
 // requestEnd calls the hooks RequestEnd.
@@ -105,7 +104,8 @@ func (x *retrier) observeBody(resp *http.Response) bool {
 		!slices.ContainsFunc(x.traces, func(t Trace) bool { return t.BodyEnd != nil }) {
 		return false
 	}
-	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, req: x.Req, host: x.HostName(), download: x.download, began: time.Now()}
+	about := BodyEnd{Request: x.Req, Host: x.HostName()}
+	resp.Body = &observedBody{ReadCloser: resp.Body, traces: x.traces, ctx: x.spanned, about: about, download: x.download, began: time.Now()}
 	return true
 }
 
@@ -115,22 +115,18 @@ type observedBody struct {
 	io.ReadCloser
 	traces   []Trace
 	ctx      context.Context // of the hooks
-	req      *http.Request
-	host     string
-	download *download // nil: the body does not resume
+	about    BodyEnd         // what is known from the beginning
+	download *download       // nil: the body does not resume
 	began    time.Time
 
-	mu     sync.Mutex // guards the fields below
-	bytes  int64
-	closed bool // or being closed
-	ended  bool
+	bytes  atomic.Int64
+	closed atomic.Bool // or being closed
+	ended  atomic.Bool
 }
 
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	b.bytes += int64(max(n, 0))
-	b.mu.Unlock()
+	b.bytes.Add(int64(max(n, 0)))
 	if err != nil {
 		b.end(err)
 	}
@@ -143,30 +139,19 @@ func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // Close tells the end after the body is closed, also if its Close panics. A Read that it ends
 // is no error of the body.
 func (b *observedBody) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
+	b.closed.Store(true)
 	defer b.end(nil)
 	return b.ReadCloser.Close()
 }
 
 // end calls the hooks BodyEnd, once. err is io.EOF if the body was read whole, and nil if it was closed before.
 func (b *observedBody) end(err error) {
-	b.mu.Lock()
-	ended, bytes := b.ended, b.bytes
-	if b.closed && err != io.EOF {
-		err = nil
-	}
-	b.ended = true
-	b.mu.Unlock()
-	if ended {
+	if b.ended.Swap(true) {
 		return
 	}
-	e := BodyEnd{Request: b.req, Host: b.host, Bytes: bytes, Err: err, Complete: err == io.EOF, Resumes: b.download.countResumes(), Duration: time.Since(b.began)}
-	switch {
-	case e.Complete:
-		e.Err = nil
-	case err != nil: // in the goroutine of the Read
+	e := b.about
+	e.Bytes, e.Resumes, e.Duration = b.bytes.Load(), b.download.countResumes(), time.Since(b.began)
+	if e.Complete = err == io.EOF; err != nil && !e.Complete && !b.closed.Load() { // in the goroutine of the Read
 		e.Err = b.download.endOf(err)
 	}
 	for _, t := range b.traces {
@@ -178,13 +163,11 @@ func (b *observedBody) end(err error) {
 
 // downloadOf returns the download that continues the body of a response, or nil.
 func downloadOf(resp *http.Response) *download {
-	body := resp.Body
-	if observed, ok := body.(*observedBody); ok {
-		body = observed.ReadCloser
-	}
-	if b, ok := body.(*resume.Body); ok {
-		d, _ := b.Fetcher.(*download)
-		return d
+	switch b := resp.Body.(type) {
+	case *observedBody:
+		return b.download
+	case *resume.Body:
+		return b.Fetcher.(*download)
 	}
 	return nil
 }

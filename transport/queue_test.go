@@ -150,7 +150,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		"limiter that refuses, and no token of the rate": {base: busy, first: slow, reason: transport.ReasonConcurrency,
 			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1, FailFast: policy.On}, RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, text: "not sent: too many requests are in flight"},
 		"limiter until the end of the context": {base: busy, first: slow, reason: transport.ReasonConcurrency,
-			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, text: "not sent: too many requests are in flight: context deadline exceeded"},
+			rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, text: "not sent: too many requests are in flight, waited 10s for the concurrency limit: context deadline exceeded"},
 		"a retry by the rate": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit, until: true,
 			rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(rate limit), next try at 2000"},
 		"a retry too late for the rule": {base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonRateLimit, until: true,

@@ -231,8 +231,8 @@ func (c observer) Safe(err error) error { return withoutSecrets(err, c.Req.URL) 
 // hostChange returns a change as others see it.
 func (c observer) hostChange(v news.Change) HostChange {
 	h := HostChange{
-		Host: c.HostName(), Reason: reasonsOfHosts[v.Condition], Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
-		Waiting: v.Waiting, Limit: v.Room, at: time.Now(), breaker: c.Rule.Breaker, failFast: c.Rule.FailsFast,
+		Host: c.HostName(), Reason: conditions[v.Condition].reason, Over: v.Over, Status: v.Status, Err: v.Err, FromFleet: v.Fleet,
+		Waiting: v.Waiting, Limit: v.Room, at: time.Now(), breaker: c.Rule.Breaker,
 	}
 	if h.Since = h.at; v.Since > 0 {
 		h.Since = c.Registry.TimeOf(v.Since)

@@ -48,7 +48,7 @@ func TestSingleErrorsHaveTheirReason(t *testing.T) {
 			story: "GET http://h.test/\n  attempt 1, at 0s: connection reset by peer\n  failed: one attempt is allowed"},
 		"or the caller's": {method: http.MethodGet, ctx: transport.WithoutRetries, fails: timeout, want: transport.ReasonRetriesOff, text: "not retried (retries off): read tcp: i/o timeout"},
 		"a body that is read once": {method: http.MethodPut, body: long(), fails: reset, want: transport.ReasonNotReplayable,
-			text: "not retried (not replayable): the request's body cannot be sent again: it is larger than ReplayBuffer (1048576 bytes), and it has neither GetBody nor Seek; the attempt failed: read tcp: connection reset by peer"},
+			text: "not retried (not replayable): read tcp: connection reset by peer; the request's body cannot be sent again: it is larger than ReplayBuffer (1048576 bytes), and it has neither GetBody nor Seek"},
 		"a cancellation that is not the caller's": {method: http.MethodPost, fails: context.Canceled, want: transport.ReasonNotIdempotent, text: "not retried (not idempotent): context canceled"},
 	} {
 		inBubble(t, name, func(t *testing.T) {

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -75,51 +76,47 @@ func (t *Transport) Snapshot() Snapshot {
 	if t.registry.Hosts == nil {
 		return Snapshot{} // a zero Transport
 	}
-	var all []HostState
-	t.registry.Hosts.All(func(h *host.State[rules.Resolved]) { all = append(all, t.snapshot(h)) })
-	order := make([]*HostState, len(all)) // is sorted sooner than the reports, which are large
-	for i := range all {
-		order[i] = &all[i]
-	}
-	slices.SortFunc(order, func(a, b *HostState) int { return strings.Compare(a.Host, b.Host) })
+	var all []*host.State[rules.Resolved] // are sorted sooner than the reports, which are large
+	t.registry.Hosts.All(func(h *host.State[rules.Resolved]) { all = append(all, h) })
+	slices.SortFunc(all, func(a, b *host.State[rules.Resolved]) int {
+		return strings.Compare(exchange.SafeName(a), exchange.SafeName(b))
+	})
 	s := Snapshot{Hosts: make([]HostState, len(all))}
-	for i, h := range order {
-		s.Hosts[i] = *h
+	for i, h := range all {
+		s.Hosts[i] = t.snapshot(h)
 	}
 	if t.registry.Fleet != nil {
-		f := FleetState(t.registry.Fleet.State())
-		s.Fleet = &f
+		s.Fleet = new(FleetState(t.registry.Fleet.State()))
 	}
 	return s
 }
 
 // snapshot returns the report on a host.
 func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
-	now, m := t.registry.Now(), s.MachinesMade()
-	if m == nil {
-		m = &host.Machines{} // no request has needed a machine yet
-	}
+	m := cmp.Or(s.MachinesMade(), new(host.Machines)) // or no request has needed a machine yet
+	now, at := t.registry.Now(), m.Line.State()
 	h := HostState{
-		Host:     exchange.SafeName(s),
-		Requests: s.Requests(),
-		InFlight: s.InFlight(),
+		Host:           exchange.SafeName(s),
+		Requests:       s.Requests(),
+		InFlight:       s.InFlight(),
+		Down:           at.Down,
+		RetriesWaiting: at.Waiting,
 	}
-	at := m.Line.State()
-	h.Down, h.RetriesWaiting = at.Down, at.Waiting
 	r := s.Resolved.Load()
-	if r != nil {
-		h.CircuitOpen = at.Down && r.Breaker
-		conf := line.Config{Budget: r.Settings.Budget}
-		conf.Budget.Requests = h.Requests
-		if h.RetryBudget = m.Line.Left(now, &conf); math.IsInf(h.RetryBudget, 1) {
-			h.RetryBudget = -1
-		}
+	if r == nil {
+		return h // its first request begins at this moment
+	}
+	h.CircuitOpen = at.Down && r.Breaker
+	conf := line.Config{Budget: r.Settings.Budget}
+	conf.Budget.Requests = h.Requests
+	if h.RetryBudget = m.Line.Left(now, &conf); math.IsInf(h.RetryBudget, 1) {
+		h.RetryBudget = -1
 	}
 	if l := m.LimitsMade(); l != nil {
 		if n, until := l.Throttle.Holds(now); n > 0 {
 			h.ThrottledKeys, h.ThrottledUntil = n, t.registry.TimeOf(until)
 		}
-		if r != nil && r.QuotaPacing {
+		if r.QuotaPacing {
 			h.QuotaWaiting = l.PacingMade().Waiting()
 		}
 	}
@@ -128,10 +125,10 @@ func (t *Transport) snapshot(s *host.State[rules.Resolved]) HostState {
 	}
 	limiter := m.LimiterMade()
 	g := limiter.State()
-	if limiter != nil && r != nil && r.Concurrency {
+	if limiter != nil && r.Concurrency {
 		h.ConcurrencyLimit, h.ConcurrencyInUse, h.ConcurrencyWaiting = g.Limit, g.InFlight, g.Waiting
 	}
-	if limiter != nil && r != nil && r.RateLimit {
+	if limiter != nil && r.RateLimit {
 		h.RateLimit, h.RateLimitWaiting = r.Settings.Rate.PerSecond, g.ForRate
 	}
 	return h

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -232,10 +233,7 @@ func callStart[A any](hook func(context.Context, A) context.Context, ctx context
 	if hook == nil {
 		return ctx
 	}
-	if own := hook(ctx, a); own != nil {
-		return own
-	}
-	return ctx
+	return cmp.Or(hook(ctx, a), ctx)
 }
 
 // fewAttempts is how many attempts of a call have room without a further allocation.
