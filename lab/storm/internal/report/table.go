@@ -105,17 +105,13 @@ func rules(runs []*record.Run) (all []string) {
 	return all
 }
 
+// table writes a table of the runs. The first texts of a row stand at the left, and the
+// numbers after them at the right.
 func table(out io.Writer, heads []string, runs []*record.Run, row func(*record.Run) []string, texts int) {
 	rows := [][]string{heads}
 	for _, r := range runs {
 		rows = append(rows, row(r))
 	}
-	align(out, rows, texts)
-}
-
-// align writes a table. The first texts of a row stand at the left, and the numbers after
-// them at the right.
-func align(out io.Writer, rows [][]string, texts int) {
 	width := make([]int, len(rows[0]))
 	for _, cells := range rows {
 		for i, c := range cells {
