@@ -4,10 +4,7 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
-	"encoding/binary"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -21,7 +18,6 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -64,7 +60,7 @@ func detours(t *testing.T, l *library) string {
 		sick.Start()
 		defer sick.Close()
 
-		dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer("127.0.0.2", "127.0.0.1")}}
+		dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: testserver.NameServer(nil, "127.0.0.2", "127.0.0.1")}}
 		base := &http.Transport{DialContext: dialer.DialContext}
 		defer base.CloseIdleConnections()
 		o := exchange{}.ask(t.Context(), l.newClient(terms{base: base, delay: shortDelay}), "http://"+remote+":"+port)
@@ -73,49 +69,6 @@ func detours(t *testing.T, l *library) string {
 		}
 	}
 	return yes
-}
-
-// nameServer is a name server that gives every name the addresses. It returns connections to
-// itself.
-func nameServer(ips ...string) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go func() {
-			defer server.Close()
-			for resolve(server, ips) == nil {
-			}
-		}()
-		return client, nil
-	}
-}
-
-// resolve answers a question that came over TCP (RFC 1035, section 4.2.2).
-func resolve(conn net.Conn, ips []string) error {
-	var size uint16
-	if err := binary.Read(conn, binary.BigEndian, &size); err != nil {
-		return err
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(conn, text); err != nil {
-		return err
-	}
-	var m dnsmessage.Message
-	if err := m.Unpack(text); err != nil {
-		return err
-	}
-	m.Response, m.Additionals = true, nil
-	if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-		for _, ip := range ips {
-			a := &dnsmessage.AResource{A: [4]byte(net.ParseIP(ip).To4())}
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: a})
-		}
-	}
-	text, err := m.Pack()
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
-	return err
 }
 
 // checksHealth is about the base transport that the library makes if it is given none. Its
