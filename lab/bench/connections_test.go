@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 	_ "unsafe" // for go:linkname
 
@@ -27,8 +26,8 @@ import (
 const remote = "shop.example.com"
 
 // leaves has an HTTP/2 connection that dies without a word. New connections work.
-func leaves(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
+func leaves(t *testing.T, l *library) string {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true}, testserver.OK("well"))
 		client := l.newClient(terms{base: server.Transport(), delay: shortDelay})
@@ -37,9 +36,8 @@ func leaves(t *testing.T, l *library) (cell string) {
 			return o.err == nil && o.resp.StatusCode == 200
 		}
 		assert.True(t, succeeds() && n.Silence(remote) != 0, "no connection")
-		cell = asked(succeeds())
+		return asked(succeeds())
 	})
-	return cell
 }
 
 // detours has a name with two addresses. The server at the first answers 503, or ends each
@@ -73,9 +71,9 @@ func detours(t *testing.T, l *library) string {
 
 // checksHealth is about the base transport that the library makes if it is given none. Its
 // HTTP/2 connection dies without a word while a request is under way.
-func checksHealth(t *testing.T, l *library) (cell string) {
+func checksHealth(t *testing.T, l *library) string {
 	base := defaultBases[l.name]().Clone()
-	synctest.Test(t, func(t *testing.T) {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true, TLS: testserver.Trusted}, testserver.OK("well"))
 		base.DialContext, base.Proxy = n.DialContext, nil
@@ -88,10 +86,9 @@ func checksHealth(t *testing.T, l *library) (cell string) {
 		assert.True(t, o.err == nil && o.resp.ProtoMajor == 2 && n.Silence(remote) > 0, "no connection: %v", o.err)
 		start := time.Now()
 		exchange{deadline: time.Hour}.ask(t.Context(), client, server.URL)
-		cell = asked(time.Since(start) < time.Hour)
 		base.CloseIdleConnections()
+		return asked(time.Since(start) < time.Hour)
 	})
-	return cell
 }
 
 func goDefault() *http.Transport { return http.DefaultTransport.(*http.Transport) }
@@ -114,17 +111,16 @@ var azureDefault *http.Client
 
 // connects has a host that drops the packets of the first connection, and then needs 3 s
 // for a response.
-func connects(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
+func connects(t *testing.T, l *library) string {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote}, testserver.OK("well").Delay(3*time.Second))
 		n.Fail(remote, testserver.ErrBlackhole)
 		defer time.AfterFunc(attemptTimeout/2, func() { n.Fail(remote, nil) }).Stop()
 		e := exchange{method: http.MethodPost, body: "order", deadline: 20 * time.Second}
 		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
-		cell = asked(o.err == nil && o.resp.StatusCode == 200 && server.Arrivals() == 1)
+		return asked(o.err == nil && o.resp.StatusCode == 200 && server.Arrivals() == 1)
 	})
-	return cell
 }
 
 // connectSetups: the other libraries have a timeout for the whole attempt only.
