@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
@@ -343,47 +341,6 @@ func TestNew(t *testing.T) {
 	assert.NotNil(t, own, "the method of a Dialer")
 }
 
-// nameServer answers each question for IPv4 addresses with ips, over a connection in
-// memory.
-func nameServer(asked *atomic.Int32, ips ...string) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go func() {
-			defer server.Close()
-			for {
-				var size [2]byte
-				if _, err := io.ReadFull(server, size[:]); err != nil {
-					return
-				}
-				query := make([]byte, int(size[0])<<8|int(size[1]))
-				if _, err := io.ReadFull(server, query); err != nil {
-					return
-				}
-				var m dnsmessage.Message
-				if m.Unpack(query) != nil {
-					return
-				}
-				m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-				if m.Questions[0].Type == dnsmessage.TypeA {
-					asked.Add(1)
-					for _, ip := range ips {
-						m.Answers = append(m.Answers, dnsmessage.Resource{
-							Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET, TTL: 60},
-							Body:   &dnsmessage.AResource{A: netip.MustParseAddr(ip).As4()},
-						})
-					}
-				}
-				answer, err := m.Pack()
-				if err != nil {
-					return
-				}
-				_, _ = server.Write(append([]byte{byte(len(answer) >> 8), byte(len(answer))}, answer...))
-			}
-		}()
-		return client, nil
-	}
-}
-
 // TestNetDialer dials over real sockets of this machine. The Resolver and the Control of
 // the net.Dialer stay in force, each name is asked for once, and nothing is connected
 // while it is looked up.
@@ -398,7 +355,7 @@ func TestNetDialer(t *testing.T) {
 	var controlled []string
 	dialer := &net.Dialer{
 		Timeout:  30 * time.Second,
-		Resolver: &net.Resolver{PreferGo: true, Dial: nameServer(&asked, "127.0.0.2", "127.0.0.1")},
+		Resolver: &net.Resolver{PreferGo: true, Dial: testserver.NameServer(&asked, "127.0.0.2", "127.0.0.1")},
 		Control: func(_, address string, _ syscall.RawConn) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -453,7 +410,7 @@ func TestLookup(t *testing.T) {
 
 func TestNameThatDoesNotExist(t *testing.T) {
 	var asked atomic.Int32
-	dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer(&asked)}}
+	dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: testserver.NameServer(&asked)}}
 	_, err := New(&http.Transport{DialContext: dialer.DialContext})(t.Context(), "tcp", "api.example:443")
 	var dns *net.DNSError
 	require.ErrorAs(t, err, &dns)

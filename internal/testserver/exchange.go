@@ -4,6 +4,7 @@ package testserver
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -293,7 +294,7 @@ func (x *exchange) echo() error {
 func (x *exchange) answer() error {
 	x.compress()
 	f, h := x.frame()
-	bare := !x.mayHaveBody()
+	bare := x.bodiless() || x.req.Method == http.MethodHead
 	if err := x.w.head(x.status(), h, f, bare); err != nil {
 		return err
 	}
@@ -385,12 +386,7 @@ func (x *exchange) afterwards() error {
 	return stop(x.st.then)
 }
 
-func (x *exchange) status() int {
-	if x.st.code == 0 {
-		return http.StatusOK
-	}
-	return x.st.code
-}
+func (x *exchange) status() int { return cmp.Or(x.st.code, http.StatusOK) }
 
 func (x *exchange) size() int64 {
 	if x.st.body != nil {
@@ -399,11 +395,10 @@ func (x *exchange) size() int64 {
 	return x.st.size
 }
 
-// mayHaveBody implements RFC 9110 section 6.4.1.
-func (x *exchange) mayHaveBody() bool {
+// bodiless reports whether the status allows no body, RFC 9110 section 6.4.1.
+func (x *exchange) bodiless() bool {
 	code := x.status()
-	return x.req.Method != http.MethodHead &&
-		code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
+	return code < 200 || code == http.StatusNoContent || code == http.StatusNotModified
 }
 
 // compress implements Step.Gzip.
@@ -449,9 +444,7 @@ func (x *exchange) frame() (framing, http.Header) {
 	if f == byChunks && x.req.Proto == "HTTP/1.0" {
 		f = byClose
 	}
-	code := x.status()
-	lengthless := code < 200 || code == http.StatusNoContent || code == http.StatusNotModified
-	if f == byLength && !lengthless && h.Get("Content-Length") == "" {
+	if f == byLength && !x.bodiless() && h.Get("Content-Length") == "" {
 		h.Set("Content-Length", strconv.FormatInt(n, 10))
 	}
 	return f, h

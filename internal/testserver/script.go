@@ -3,12 +3,10 @@
 package testserver
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -124,9 +122,8 @@ func Bytes(n int64) Step { return Step{code: http.StatusOK, size: n} }
 func Endless() Step { return Bytes(-1) }
 
 // Content answers like a file server, with Accept-Ranges. It sends etag, quotes
-// included, as the ETag unless etag is empty. It answers a single range with 206
-// if If-Range is absent or equals a strong etag. If the range begins after the
-// end, it answers 416. It answers all other requests with 200 and the whole body.
+// included, as the ETag unless etag is empty. It answers Range and If-Range as
+// [http.ServeContent] does, and all other requests with 200 and the whole body.
 // Cuts count the bytes of each answer separately.
 func Content(body []byte, etag string) Step {
 	return Step{kind: ranged, code: http.StatusOK, body: body, etag: etag}
@@ -319,50 +316,28 @@ func fillPattern(p []byte, off int64) {
 
 // forRange turns a Content step into the answer to the request r.
 func (s Step) forRange(r *Received) Step {
-	whole, etag := s.body, s.etag
-	s.kind, s.etag = answer, ""
-	s = s.Header("Accept-Ranges", "bytes")
-	if etag != "" {
-		s = s.Header("ETag", etag)
+	a := &written{header: http.Header{"Content-Type": nil}} // nil: it is not guessed
+	if s.etag != "" {
+		a.header.Set("ETag", s.etag)
 	}
-	if r.Header.Get("Range") == "" || !sameVersion(r.Header.Get("If-Range"), etag) {
-		return s
+	ask := &http.Request{Method: http.MethodGet, Header: http.Header{"Range": r.Header["Range"], "If-Range": r.Header["If-Range"]}}
+	http.ServeContent(a, ask, "", time.Time{}, bytes.NewReader(s.body))
+	s.kind, s.code, s.body = answer, a.code, a.Bytes()
+	a.header.Del("Content-Length") // the step has its own
+	for name, values := range a.header {
+		for _, v := range values {
+			s = s.Header(name, v)
+		}
 	}
-	first, end, ok := oneRange(r.Header.Get("Range"), len(whole))
-	switch {
-	case !ok:
-		return s
-	case first >= len(whole):
-		s.code, s.body = http.StatusRequestedRangeNotSatisfiable, []byte{}
-		return s.Header("Content-Range", fmt.Sprintf("bytes */%d", len(whole)))
-	}
-	s.code, s.body = http.StatusPartialContent, whole[first:end]
-	return s.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, end-1, len(whole)))
+	return s
 }
 
-// sameVersion evaluates If-Range, RFC 9110 section 13.1.5. A weak etag never
-// matches. A date never matches either, because Content has no date.
-func sameVersion(ifRange, etag string) bool {
-	return ifRange == "" || ifRange == etag && !strings.HasPrefix(etag, "W/")
+// A written keeps what a handler writes.
+type written struct {
+	bytes.Buffer
+	header http.Header
+	code   int
 }
 
-// oneRange parses "bytes=a-b", "bytes=a-" and "bytes=-n" into [first, end). The
-// caller ignores all other values, including lists of several ranges.
-func oneRange(v string, size int) (first, end int, ok bool) {
-	spec, isBytes := strings.CutPrefix(v, "bytes=")
-	from, to, dash := strings.Cut(spec, "-")
-	if !isBytes || !dash {
-		return 0, 0, false
-	}
-	a, errA := strconv.Atoi(from)
-	b, errB := strconv.Atoi(to)
-	switch {
-	case from == "" && errB == nil && b > 0:
-		return max(size-b, 0), size, true
-	case errA == nil && to == "":
-		return a, size, true
-	case errA == nil && errB == nil && b >= a:
-		return a, min(b, size-1) + 1, true
-	}
-	return 0, 0, false
-}
+func (w *written) Header() http.Header  { return w.header }
+func (w *written) WriteHeader(code int) { w.code = code }

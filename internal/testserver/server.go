@@ -47,7 +47,7 @@ type Config struct {
 	// TCP another process could take the port meanwhile.
 	Refusing bool
 	// ListenAfter makes the server refuse connections for this time. Zero means
-	// that the server listens at once.
+	// that the server listens at once. If it cannot listen then, it goes on refusing.
 	ListenAfter time.Duration
 }
 
@@ -81,6 +81,7 @@ type Server struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // counts the goroutines of the server
 	client func() *http.Client
+	later  *time.Timer // listens after Config.ListenAfter
 
 	mu         sync.Mutex // guards the fields below
 	closed     bool
@@ -108,16 +109,15 @@ func New(cfg Config, steps ...Step) (*Server, error) {
 		s.Close()
 		return nil, err
 	}
-	if cfg.Refusing {
-		return s, nil
-	}
-	if cfg.ListenAfter > 0 {
-		s.tasks.Go(s.listenLater)
-		return s, nil
-	}
-	if err := s.Listen(); err != nil {
-		s.Close()
-		return nil, err
+	switch {
+	case cfg.Refusing:
+	case cfg.ListenAfter > 0:
+		s.later = time.AfterFunc(cfg.ListenAfter, func() { _ = s.Listen() })
+	default:
+		if err := s.Listen(); err != nil {
+			s.Close()
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -172,18 +172,6 @@ func (s *Server) prepare() error {
 	var err error
 	s.certs, err = newCerts(s.cfg.TLS, s.Addr)
 	return err
-}
-
-// listenLater implements ListenAfter. If Listen fails, the server goes on refusing
-// connections.
-func (s *Server) listenLater() {
-	t := time.NewTimer(s.cfg.ListenAfter)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		_ = s.Listen()
-	case <-s.ctx.Done():
-	}
 }
 
 // Listen makes the server accept connections, after Config.Refusing or Refuse. If
@@ -258,6 +246,9 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 
 	s.cancel()
+	if s.later != nil {
+		s.later.Stop()
+	}
 	for _, t := range transports {
 		t.CloseIdleConnections()
 	}

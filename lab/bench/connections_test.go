@@ -4,16 +4,12 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
-	"encoding/binary"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 	_ "unsafe" // for go:linkname
 
@@ -21,7 +17,6 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -31,8 +26,8 @@ import (
 const remote = "shop.example.com"
 
 // leaves has an HTTP/2 connection that dies without a word. New connections work.
-func leaves(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
+func leaves(t *testing.T, l *library) string {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true}, testserver.OK("well"))
 		client := l.newClient(terms{base: server.Transport(), delay: shortDelay})
@@ -41,9 +36,8 @@ func leaves(t *testing.T, l *library) (cell string) {
 			return o.err == nil && o.resp.StatusCode == 200
 		}
 		assert.True(t, succeeds() && n.Silence(remote) != 0, "no connection")
-		cell = asked(succeeds())
+		return asked(succeeds())
 	})
-	return cell
 }
 
 // detours has a name with two addresses. The server at the first answers 503, or ends each
@@ -64,7 +58,7 @@ func detours(t *testing.T, l *library) string {
 		sick.Start()
 		defer sick.Close()
 
-		dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer("127.0.0.2", "127.0.0.1")}}
+		dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: testserver.NameServer(nil, "127.0.0.2", "127.0.0.1")}}
 		base := &http.Transport{DialContext: dialer.DialContext}
 		defer base.CloseIdleConnections()
 		o := exchange{}.ask(t.Context(), l.newClient(terms{base: base, delay: shortDelay}), "http://"+remote+":"+port)
@@ -75,54 +69,11 @@ func detours(t *testing.T, l *library) string {
 	return yes
 }
 
-// nameServer is a name server that gives every name the addresses. It returns connections to
-// itself.
-func nameServer(ips ...string) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go func() {
-			defer server.Close()
-			for resolve(server, ips) == nil {
-			}
-		}()
-		return client, nil
-	}
-}
-
-// resolve answers a question that came over TCP (RFC 1035, section 4.2.2).
-func resolve(conn net.Conn, ips []string) error {
-	var size uint16
-	if err := binary.Read(conn, binary.BigEndian, &size); err != nil {
-		return err
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(conn, text); err != nil {
-		return err
-	}
-	var m dnsmessage.Message
-	if err := m.Unpack(text); err != nil {
-		return err
-	}
-	m.Response, m.Additionals = true, nil
-	if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-		for _, ip := range ips {
-			a := &dnsmessage.AResource{A: [4]byte(net.ParseIP(ip).To4())}
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: a})
-		}
-	}
-	text, err := m.Pack()
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
-	return err
-}
-
 // checksHealth is about the base transport that the library makes if it is given none. Its
 // HTTP/2 connection dies without a word while a request is under way.
-func checksHealth(t *testing.T, l *library) (cell string) {
+func checksHealth(t *testing.T, l *library) string {
 	base := defaultBases[l.name]().Clone()
-	synctest.Test(t, func(t *testing.T) {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true, TLS: testserver.Trusted}, testserver.OK("well"))
 		base.DialContext, base.Proxy = n.DialContext, nil
@@ -135,10 +86,9 @@ func checksHealth(t *testing.T, l *library) (cell string) {
 		assert.True(t, o.err == nil && o.resp.ProtoMajor == 2 && n.Silence(remote) > 0, "no connection: %v", o.err)
 		start := time.Now()
 		exchange{deadline: time.Hour}.ask(t.Context(), client, server.URL)
-		cell = asked(time.Since(start) < time.Hour)
 		base.CloseIdleConnections()
+		return asked(time.Since(start) < time.Hour)
 	})
-	return cell
 }
 
 func goDefault() *http.Transport { return http.DefaultTransport.(*http.Transport) }
@@ -161,17 +111,16 @@ var azureDefault *http.Client
 
 // connects has a host that drops the packets of the first connection, and then needs 3 s
 // for a response.
-func connects(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
+func connects(t *testing.T, l *library) string {
+	return bubble(t, func(t *testing.T) string {
 		n := testserver.NewNet()
 		server := testserver.Start(t, testserver.Config{Net: n, Host: remote}, testserver.OK("well").Delay(3*time.Second))
 		n.Fail(remote, testserver.ErrBlackhole)
 		defer time.AfterFunc(attemptTimeout/2, func() { n.Fail(remote, nil) }).Stop()
 		e := exchange{method: http.MethodPost, body: "order", deadline: 20 * time.Second}
 		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
-		cell = asked(o.err == nil && o.resp.StatusCode == 200 && server.Arrivals() == 1)
+		return asked(o.err == nil && o.resp.StatusCode == 200 && server.Arrivals() == 1)
 	})
-	return cell
 }
 
 // connectSetups: the other libraries have a timeout for the whole attempt only.

@@ -41,8 +41,8 @@ type outcome struct {
 	read      int64 // bytes of body, at most readMost
 	readErr   error
 
-	attempts, conns int
-	log             []testserver.Arrival
+	attempts int
+	log      []testserver.Arrival
 }
 
 const readMost = 16 << 20
@@ -67,7 +67,7 @@ func (e exchange) run(lib *library) (outcome, error) {
 	case o = <-done:
 	case <-limit.C:
 	}
-	o.attempts, o.conns, o.log = srv.Arrivals(), srv.Conns(), srv.Log()
+	o.attempts, o.log = srv.Arrivals(), srv.Log()
 	return o, nil
 }
 

@@ -19,12 +19,19 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-// in runs a probe over a server that plays a plan, in virtual time.
-func in(t *testing.T, l *library, plan faults.Plan, delay time.Duration, use func(*testing.T, doer, *faults.Transport)) {
+// bubble returns what f finds in virtual time.
+func bubble[T any](t *testing.T, f func(*testing.T) T) (found T) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { found = f(t) })
+	return found
+}
+
+// in runs a probe over a server that plays a plan, in virtual time.
+func in[T any](t *testing.T, l *library, plan faults.Plan, delay time.Duration, use func(*testing.T, doer, *faults.Transport) T) T {
+	t.Helper()
+	return bubble(t, func(t *testing.T) T {
 		server := faults.New(nil, plan)
-		use(t, l.newClient(terms{base: server, delay: delay}), server)
+		return use(t, l.newClient(terms{base: server, delay: delay}), server)
 	})
 }
 
@@ -40,12 +47,11 @@ func asked(ok bool) string {
 	return no
 }
 
-func sent(t *testing.T, l *library, method, body string, step faults.Step) (n int) {
-	in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func sent(t *testing.T, l *library, method, body string, step faults.Step) int {
+	return in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) int {
 		send(t.Context(), client, method, body)
-		n = len(server.Records())
+		return len(server.Records())
 	})
-	return n
 }
 
 func sendsAgain(t *testing.T, l *library) string {
@@ -59,20 +65,19 @@ func sendsOnce(t *testing.T, l *library) string {
 func obeys(t *testing.T, l *library) string {
 	earliest := time.Hour
 	for range 10 { // because of jitter
-		in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		earliest = min(earliest, in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) time.Duration {
 			start := time.Now()
 			send(t.Context(), client, http.MethodGet, "")
-			earliest = min(earliest, server.Records()[1].Time.Sub(start))
-		})
+			return server.Records()[1].Time.Sub(start)
+		}))
 	}
 	return asked(earliest >= 10*time.Second)
 }
 
-func holdsOthers(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-		cell = waits(t, client, client, server)
+func holdsOthers(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
+		return waits(t, client, client, server)
 	})
-	return cell
 }
 
 // waits sends a GET that is told to wait for 10 s, and a HEAD by other a second later.
@@ -94,72 +99,66 @@ func waits(t *testing.T, client, other doer, server *faults.Transport) (cell str
 }
 
 // foresees is about a wait that the server asks for, or otherwise the client's own.
-func foresees(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+func foresees(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) string {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		start := time.Now()
 		send(ctx, client, http.MethodGet, "")
-		cell = asked(time.Since(start) < time.Second)
+		return asked(time.Since(start) < time.Second)
 	})
-	return cell
 }
 
-func endsWaits(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+func endsWaits(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
 		send(ctx, client, http.MethodGet, "")
-		cell = asked(time.Since(start) <= time.Second)
+		return asked(time.Since(start) <= time.Second)
 	})
-	return cell
 }
 
-func returnsTheLast(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+func returnsTheLast(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) string {
 		o := send(t.Context(), client, http.MethodGet, "")
-		cell = asked(o.err == nil && o.read == int64(len("sorry")))
 		if resp := l.carriedBy(o.err); resp != nil {
 			_ = resp.Body.Close()
-			cell = "in the error"
+			return "in the error"
 		}
+		return asked(o.err == nil && o.read == int64(len("sorry")))
 	})
-	return cell
 }
 
 // limitsRetries has 100 requests at once. A response takes 100 ms, because some budgets are
 // for the retries that are under way.
-func limitsRetries(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func limitsRetries(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
 		}
 		all.Wait()
-		cell = asked(len(server.Records()) < 200)
+		return asked(len(server.Records()) < 200)
 	})
-	return cell
 }
 
 // continues is about a download that is whole if it is asked for a second time.
 func continues(etag string) func(*testing.T, *library) string {
-	return func(t *testing.T, l *library) (cell string) {
-		synctest.Test(t, func(t *testing.T) {
+	return func(t *testing.T, l *library) string {
+		return bubble(t, func(t *testing.T) string {
 			whole := testserver.Content(testserver.Pattern(1<<20), etag)
 			server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, whole.CutAt(256<<10, testserver.Close), whole)
 			o := exchange{}.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
 			log := server.Log()
 			switch {
 			case o.err != nil || o.readErr != nil || o.read != 1<<20:
-				cell = no
+				return no
 			case log[1].Header.Get("Range") == "" && etag != "":
-				cell = "starts again"
-			default:
-				cell = yes
+				return "starts again"
 			}
+			return yes
 		})
-		return cell
 	}
 }
 
@@ -178,44 +177,41 @@ func streams(t *testing.T, l *library) string {
 	return no
 }
 
-func upgrades(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
+func upgrades(t *testing.T, l *library) string {
+	return bubble(t, func(t *testing.T) string {
 		server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.SwitchProtocols("echo"))
 		e := exchange{header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}}
 		defer time.AfterFunc(time.Minute, server.Close).Stop() // some read until the end of the connection
 		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
-		cell = no
-		if o.err == nil && o.resp != nil {
-			_, writable := o.resp.Body.(io.Writer)
-			cell = asked(writable)
+		if o.err != nil || o.resp == nil {
+			return no
 		}
+		_, writable := o.resp.Body.(io.Writer)
+		return asked(writable)
 	})
-	return cell
 }
 
 // bounds is about an attempt without a response.
-func bounds(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Hang(), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func bounds(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Hang(), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		o := send(ctx, client, http.MethodGet, "")
-		cell = asked(o.err == nil && o.resp.StatusCode == 200 && len(server.Records()) == 2)
+		return asked(o.err == nil && o.resp.StatusCode == 200 && len(server.Records()) == 2)
 	})
-	return cell
 }
 
-func hedges(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(200).Delay(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func hedges(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(200).Delay(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		o := send(t.Context(), client, http.MethodGet, "")
-		cell = asked(o.err == nil && o.took < 5*time.Second && len(server.Records()) == 2)
+		return asked(o.err == nil && o.took < 5*time.Second && len(server.Records()) == 2)
 	})
-	return cell
 }
 
 // limitsRate sends 30 requests at once. At most 10 per second are allowed, in bursts of
 // at most 10.
-func limitsRate(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func limitsRate(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 30 {
@@ -228,14 +224,13 @@ func limitsRate(t *testing.T, l *library) (cell string) {
 				n++
 			}
 		}
-		cell = asked(n <= 15)
+		return asked(n <= 15)
 	})
-	return cell
 }
 
 // breaks sends a request every 10 ms for 10 s to a host that is down.
-func breaks(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func breaks(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var all sync.WaitGroup
@@ -244,20 +239,18 @@ func breaks(t *testing.T, l *library) (cell string) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		all.Wait()
-		cell = asked(len(server.Records()) < 500)
+		return asked(len(server.Records()) < 500)
 	})
-	return cell
 }
 
 // shares has two clients, as two processes have. Both know the host. Then one is told to
 // wait.
-func shares(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(200), faults.Status(429).RetryAfter(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func shares(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(200), faults.Status(429).RetryAfter(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		other := l.newClient(terms{base: server, delay: shortDelay})
 		send(t.Context(), other, http.MethodGet, "")
-		cell = waits(t, client, other, server)
+		return waits(t, client, other, server)
 	})
-	return cell
 }
 
 // knowsProviders names the providers whose wait is obeyed although it is not in
@@ -305,21 +298,19 @@ func distinguishesPaths(t *testing.T, l *library) string {
 	return distinguishes(t, l, "http://"+retried+unretriedPath)
 }
 
-func distinguishes(t *testing.T, l *library, not string) (cell string) {
-	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func distinguishes(t *testing.T, l *library, not string) string {
+	return in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		exchange{}.ask(t.Context(), client, "http://"+retried+"/")
 		n := len(server.Records())
 		exchange{}.ask(t.Context(), client, not)
 		switch {
 		case n < 2 || len(server.Records()) != n+1:
-			cell = no
+			return no
 		case l.name == ours[0].name:
-			cell = yes
-		default:
-			cell = "in a callback"
+			return yes
 		}
+		return "in a callback"
 	})
-	return cell
 }
 
 const retried, unretried, unretriedPath = "good.example.com", "bad.example.com", "/bad"
@@ -335,13 +326,13 @@ type teller interface {
 func saysWhy(t *testing.T, l *library) string {
 	said := 0
 	for _, step := range []faults.Step{faults.Status(503), faults.Status(503).RetryAfter(24 * time.Hour), faults.Status(404)} {
-		in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+		if in(t, l, faults.Script(step), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) bool {
 			o := send(t.Context(), client, http.MethodGet, "")
 			told, ok := client.(teller)
-			if o.err != nil || ok && told.reason() != "" {
-				said++
-			}
-		})
+			return o.err != nil || ok && told.reason() != ""
+		}) {
+			said++
+		}
 	}
 	switch {
 	case said == 0:
@@ -354,19 +345,17 @@ func saysWhy(t *testing.T, l *library) string {
 	return yes
 }
 
-func fallsBack(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+func fallsBack(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(503)), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) string {
 		o := send(t.Context(), client, http.MethodGet, "")
-		cell = asked(o.err == nil && o.resp.StatusCode == 200)
+		return asked(o.err == nil && o.resp.StatusCode == 200)
 	})
-	return cell
 }
 
-func caches(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(200).Header("Cache-Control", "max-age=60")), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+func caches(t *testing.T, l *library) string {
+	return in(t, l, faults.Script(faults.Status(200).Header("Cache-Control", "max-age=60")), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		send(t.Context(), client, http.MethodGet, "")
 		send(t.Context(), client, http.MethodGet, "")
-		cell = asked(len(server.Records()) == 1)
+		return asked(len(server.Records()) == 1)
 	})
-	return cell
 }

@@ -42,7 +42,6 @@ type attempt struct {
 	status   int
 	told     time.Duration // the wait that the response asked for; 0: none
 	err      error
-	acted    bool
 	exited   bool // ended by a panic or together with its goroutine
 	body     *respBody
 	page     page
@@ -101,7 +100,7 @@ func (b *base) exchange(s *attempt, up *upload) (*http.Response, error) {
 		if err := s.wait(sc.takes); err != nil {
 			return nil, err
 		}
-		return nil, s.fault(errorOf(sc.outcome))
+		return nil, &fault{errorOf(sc.outcome)}
 	case blowsUp:
 		panic(&scripted{"the base transport"})
 	case exits:
@@ -138,9 +137,9 @@ func (s *attempt) result(up *upload) (*http.Response, error) {
 	case says0:
 		return nil, nil
 	case says2:
-		return s.response(up), s.fault(errorOf(unknown))
+		return s.response(up), &fault{errorOf(unknown)}
 	}
-	return nil, s.fault(errorOf(sc.outcome))
+	return nil, &fault{errorOf(sc.outcome)}
 }
 
 // acts reports whether the server acts on the request. It has not acted if it
@@ -170,8 +169,6 @@ func (s *attempt) thaw() error {
 	return nil
 }
 
-func (s *attempt) fault(err error) error { return &fault{s, err} }
-
 // never is longer than any story.
 const never = 1000 * time.Hour
 
@@ -188,7 +185,7 @@ func (s *attempt) await(up *upload) error {
 		return err
 	}
 	if up.err != nil {
-		return s.fault(up.err)
+		return &fault{up.err}
 	}
 	return nil
 }
@@ -220,7 +217,7 @@ func (s *attempt) waitFor(ready <-chan struct{}, d time.Duration) error {
 		case <-late.C:
 		}
 	}
-	return s.fault(err)
+	return &fault{err}
 }
 
 // An upload sends the request's body. As in net/http, it runs beside the

@@ -119,9 +119,9 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	case sc.end == overcounts:
 		return len(p) + 1, nil
 	case sc.end == cut && sc.piece%2 == 0:
-		return 0, b.attempt.fault(io.ErrUnexpectedEOF)
+		return 0, &fault{io.ErrUnexpectedEOF}
 	case sc.end == cut:
-		return 0, b.attempt.fault(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
+		return 0, &fault{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}}
 	}
 	return 0, b.wait(never)
 }
@@ -152,7 +152,7 @@ func (b *respBody) wait(d time.Duration) error {
 	case <-b.closed:
 		err = errClosed
 	case <-ctx.Done():
-		err = b.attempt.fault(context.Cause(ctx))
+		err = &fault{context.Cause(ctx)}
 	}
 	time.Sleep(max(b.attempt.script.deaf, b.attempt.script.blocks))
 	return err

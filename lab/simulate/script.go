@@ -76,7 +76,6 @@ type script struct {
 	unpacks bool  // the base transport, as net/http does with gzip
 	quota   int64 // the remaining quota that the server names; negative: it names none
 	reset   time.Duration
-	stream  bool // the body has no length, and its pieces may come far apart
 	typed   bool // it has the type of an event stream
 }
 
@@ -130,7 +129,7 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 // later phase. Streams come to an end, so that the story does.
 func (s *script) drawLength(d dice.Dice, h *host) {
 	if h.streams && s.status == 200 && d.Chance(40) {
-		s.stream, s.typed, s.length, s.unpacks, s.pause = true, d.Chance(50), false, false, d.Between(10*time.Millisecond, 40*time.Second)
+		s.typed, s.length, s.unpacks, s.pause = d.Chance(50), false, false, d.Between(10*time.Millisecond, 40*time.Second)
 		s.piece = max(s.piece, 4<<10)
 	}
 	if h.lingers && s.outcome == responds && d.Chance(15) {
@@ -203,10 +202,7 @@ func (s *script) drawManners(d dice.Dice, m mood) {
 }
 
 // A fault is the error of one attempt.
-type fault struct {
-	attempt *attempt
-	err     error
-}
+type fault struct{ err error }
 
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }

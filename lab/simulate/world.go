@@ -201,7 +201,6 @@ func (s *attempt) act() {
 	w := s.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.acted = true
 	s.call.acts = append(s.call.acts, s)
 	w.story = append(w.story, entry{w.now(), s.call.plan.id, "  attempt %d: the server acts", []any{s.number}})
 }

@@ -38,7 +38,7 @@ type campaign struct {
 // newCampaign makes the record.
 func newCampaign(sc model.Scenario, st model.Strategy) *campaign {
 	r := record.NewRun(sc.End())
-	r.Name, r.Key, r.Words = st.Name, st.Key, st.Words
+	r.Name, r.Words = st.Name, st.Words
 	r.Aplomb, r.Coordinated = st.Aplomb(), st.Coordinated()
 	r.Stop, r.Resume = sc.Stop(), sc.Resume()
 	r.Rate, r.ServerLimit = sc.Rate(), sc.Server.Limit
@@ -55,22 +55,9 @@ func (c *campaign) note(f func(r *record.Run, now time.Duration)) {
 	f(c.run, c.now())
 }
 
-// heard notes a report of the server: the most requests in progress and the number
-// of arrivals since the last report. If the report comes while the server is
-// frozen, it is about the time before. If the report comes after the resume, it is
-// about the time after.
-func (c *campaign) heard(most, arrivals int) {
-	c.note(func(r *record.Run, now time.Duration) {
-		r.Busy(now, most)
-		switch came := now - record.Step/2; {
-		case now >= r.Resume:
-			r.Arrive(max(came, r.Resume), arrivals)
-		case now >= r.Stop:
-			r.Arrive(min(came, r.Stop-1), arrivals)
-		default:
-			r.Arrive(came, arrivals)
-		}
-	})
+// heard notes a report of the server: the most requests in progress since the last one.
+func (c *campaign) heard(most int) {
+	c.note(func(r *record.Run, now time.Duration) { r.Busy(now, most) })
 }
 
 // play runs all clients until the context ends.

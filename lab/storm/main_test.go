@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,16 +44,10 @@ func TestExperiment(t *testing.T) {
 		// The bounds are loose. The test is about all parts working together.
 		f := r.Figures()
 		assert.True(t, f.Peak > 0 && f.SentFrozen > 0 && f.LastGood >= 0.3, "%s: %+v", r.Name, f)
-		// A frozen server sees no request. After the resume it sees those that waited.
-		var total int
-		for i, s := range r.Samples {
-			total += s.Arrived
-			at := time.Duration(i) * record.Step
-			assert.False(t, at >= r.Stop && at < r.Resume && s.Arrived > 0, "%s: %d arrived at %v, while the server was frozen", r.Name, s.Arrived, at)
+		// A frozen server reports nothing. Its last report may come late.
+		for at := r.Stop + 5*record.Step; at < r.Resume; at += record.Step {
+			assert.Negative(t, r.At(at).Busy, "%s: the server reported at %v, while it was frozen", r.Name, at)
 		}
-		then := r.Samples[r.Resume/record.Step:]
-		assert.True(t, slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }), "%s: none arrived after the resume", r.Name)
-		assert.LessOrEqual(t, total, r.Sent, "%s: more arrived than were sent", r.Name)
 	}
 }
 
@@ -81,7 +74,7 @@ func TestProcesses(t *testing.T) {
 	for _, r := range played(t, "-processes 4 -clients 40 -think 500ms -steady 2s -frozen 6s -watched 10s -strategies alone,fleet") {
 		f := r.Figures()
 		assert.True(t, f.Peak != 0 && f.SentFrozen != 0 && r.Open <= 40 && r.Sent >= f.SentFrozen, "%s: %+v", r.Name, f)
-		assert.Equal(t, r.Key == "fleet", f.OpsStorm > 0, "%s: %v operations of the backend per request", r.Name, f.OpsStorm)
+		assert.Equal(t, r.Coordinated, f.OpsStorm > 0, "%s: %v operations of the backend per request", r.Name, f.OpsStorm)
 		begun, ended := 0, r.Open
 		for _, s := range r.Samples {
 			begun, ended = begun+s.Begun, ended+s.Good+s.Lost

@@ -42,11 +42,10 @@ func startServer(ctx context.Context) (*remote, error) {
 }
 
 // listen passes each report of the server to hear, until the server ends.
-func (r *remote) listen(hear func(most, arrivals int)) {
+func (r *remote) listen(hear func(most int)) {
 	for r.lines.Scan() {
-		var most, arrivals int
-		if _, err := fmt.Sscan(r.lines.Text(), &most, &arrivals); err == nil {
-			hear(most, arrivals)
+		if most, err := strconv.Atoi(r.lines.Text()); err == nil {
+			hear(most)
 		}
 	}
 }

@@ -27,8 +27,8 @@ const serverFiles = 1 << 20
 
 // serve is the main function of the server. Its first line on stdout has the
 // number of files that it may open, and its addresses. Each further line reports the
-// most requests in progress and the number of arrivals. The server
-// ends when stdin ends, and so whenever the program that started it ends.
+// most requests in progress. The server ends when stdin ends, and so whenever the
+// program that started it ends.
 func serve(stdin io.Reader, stdout io.Writer) error {
 	files := raiseFiles(serverFiles)
 	w := &works{model: model.DefaultServer(), added: make(chan struct{}, 1)}
@@ -55,13 +55,12 @@ func serve(stdin io.Reader, stdout io.Writer) error {
 type works struct {
 	model model.Server
 
-	mu       sync.Mutex // guards everything below
-	line     []*work    // in the order in which they check whether they are done
-	head     int
-	busy     int
-	most     int // the most requests in progress since the last report
-	arrivals int // since the last report
-	added    chan struct{}
+	mu    sync.Mutex // guards everything below
+	line  []*work    // in the order in which they check whether they are done
+	head  int
+	busy  int
+	most  int // the most requests in progress since the last report
+	added chan struct{}
 }
 
 type work struct {
@@ -81,7 +80,6 @@ func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 func (w *works) begin(now time.Time) *work {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.arrivals++
 	x := &work{began: now, look: now.Add(w.model.Tick), done: make(chan struct{})}
 	w.line = append(w.line, x)
 	w.busy++
@@ -134,15 +132,14 @@ func (w *works) look(now time.Time) (next time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// tell reports again and again the most requests in progress and the number of
-// arrivals since the last report.
+// tell reports again and again the most requests in progress since the last report.
 func (w *works) tell(to io.Writer, every time.Duration) {
 	for range time.Tick(every) {
 		w.mu.Lock()
-		most, arrivals := w.most, w.arrivals
-		w.most, w.arrivals = w.busy, 0
+		most := w.most
+		w.most = w.busy
 		w.mu.Unlock()
-		if _, err := fmt.Fprintln(to, most, arrivals); err != nil {
+		if _, err := fmt.Fprintln(to, most); err != nil {
 			os.Exit(1) // the reader has gone
 		}
 	}

@@ -85,7 +85,6 @@ type Arm struct {
 	New func(r *Run, server http.RoundTripper) http.RoundTripper
 	// Shared means that all requests go through one client.
 	Shared bool
-	ours   bool
 }
 
 // A Setting is a variant of a model.
@@ -265,7 +264,7 @@ const (
 func (m *Model) ours() []Arm {
 	arm := func(name string, shared bool, rule policy.Rule) Arm {
 		rule = m.Rule.Or(rule)
-		return Arm{Name: name, Shared: shared, ours: true, New: func(_ *Run, server http.RoundTripper) http.RoundTripper {
+		return Arm{Name: name, Shared: shared, New: func(_ *Run, server http.RoundTripper) http.RoundTripper {
 			return transport.MustNew(transport.Config{
 				Base:    server,
 				Rule:    rule,

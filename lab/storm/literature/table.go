@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/aplomb-go/aplomb/lab/storm/internal/report"
 )
 
 // A key names a cell.
@@ -22,7 +24,7 @@ const (
 func tables(cells map[key]Figures) string {
 	var b strings.Builder
 	for _, m := range Models() {
-		_, _ = fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| client |", m.Name, wrap(m.About+" ([source]("+m.Source+"))"))
+		_, _ = fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| client |", m.Name, report.Wrap(m.About+" ([source]("+m.Source+"))", "", 120))
 		for _, s := range m.Settings {
 			b.WriteString(" " + s.Name + " |")
 		}
@@ -38,7 +40,7 @@ func tables(cells map[key]Figures) string {
 			if i == 0 {
 				b.WriteString("\n")
 			}
-			b.WriteString(wrap("- "+note) + "\n")
+			b.WriteString(report.Wrap("- "+note, "  ", 120) + "\n")
 		}
 	}
 	b.WriteString("\n")
@@ -130,26 +132,4 @@ func words(ms float64) string {
 		return fmt.Sprintf("%.1f ms", ms)
 	}
 	return fmt.Sprintf("%.2f s", ms/1000)
-}
-
-// wrap breaks a text into lines of at most 120 bytes.
-func wrap(text string) string {
-	var b strings.Builder
-	line := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case line+1+len(word) > 120:
-			b.WriteString("\n")
-			if line = 0; text[0] == '-' {
-				line, _ = b.WriteString("  ")
-			}
-		default:
-			b.WriteString(" ")
-			line++
-		}
-		b.WriteString(word)
-		line += len(word)
-	}
-	return b.String()
 }

@@ -13,21 +13,20 @@ const Step = 100 * time.Millisecond
 
 // A Sample has the events of one Step.
 type Sample struct {
-	Begun   int // requests that the clients began
-	Sends   int // attempts begun by the clients
-	Arrived int // requests that the server took up
-	Good    int // requests that succeeded
-	Lost    int // requests that were given up
-	Busy    int // the most requests in progress at the server; negative: not reported
-	Ops     int // operations of the fleet's backend
+	Begun int // requests that the clients began
+	Sends int // attempts begun by the clients
+	Good  int // requests that succeeded
+	Lost  int // requests that were given up
+	Busy  int // the most requests in progress at the server; negative: not reported
+	Ops   int // operations of the fleet's backend
 }
 
 // A Run is the course of one strategy. Times count from the beginning. A single
 // goroutine fills it.
 type Run struct {
-	Name, Key string
-	Words     string // the rule as a person would say it
-	Aplomb    bool   // the clients use aplomb
+	Name   string
+	Words  string // the rule as a person would say it
+	Aplomb bool   // the clients use aplomb
 	// Coordinated means that the clients know of each other's failures.
 	Coordinated bool
 	// Stop, Resume and End are when the server is frozen, resumed, and no
@@ -79,9 +78,6 @@ func (r *Run) Send(now time.Duration) {
 		r.SentFrozen++
 	}
 }
-
-// Arrive notes requests that the server took up.
-func (r *Run) Arrive(now time.Duration, n int) { r.At(now).Arrived += n }
 
 // Success notes a request that was answered.
 func (r *Run) Success(began, now time.Duration) {

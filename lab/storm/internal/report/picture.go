@@ -65,11 +65,11 @@ func picture(t theme, title, about string, runs []*record.Run) string {
 			s.ticks = step
 		}
 	}
-	for line := range strings.Lines(wrap(title, titleLetters)) {
+	for line := range strings.Lines(Wrap(title, "", titleLetters)) {
 		s.text("start", "bold 15px", s.ink, margin, s.y+13, strings.TrimSpace(line))
 		s.y += titleHigh
 	}
-	for line := range strings.Lines(wrap(about, aboutLetters)) {
+	for line := range strings.Lines(Wrap(about, "", aboutLetters)) {
 		s.text("start", "10.5px", s.faint, margin, s.y+12, strings.TrimSpace(line))
 		s.y += aboutHigh
 	}

@@ -22,7 +22,7 @@ func made(name string, back time.Duration) *record.Run {
 	r.Stop, r.Resume, r.Rate, r.ServerLimit = 10*time.Second, 30*time.Second, 100, 30
 	for i := range r.Samples {
 		at := time.Duration(i) * record.Step
-		r.Samples[i] = record.Sample{Sends: 10, Arrived: 10, Busy: i % 7}
+		r.Samples[i] = record.Sample{Sends: 10, Busy: i % 7}
 		if at < r.Stop || back >= 0 && at >= r.Resume+back {
 			r.Samples[i].Good = 10
 		}

@@ -61,7 +61,7 @@ var explainedDetails = []string{
 // figures and the rules.
 func Table(w io.Writer, runs []*record.Run, more bool) error {
 	out := bufio.NewWriter(w)
-	_, _ = fmt.Fprintf(out, "%s\n\n", wrap(Finding(runs)+".", 80))
+	_, _ = fmt.Fprintf(out, "%s\n\n", Wrap(Finding(runs)+".", "  ", 80))
 	table(out, columns, runs, row, 2)
 	_, _ = fmt.Fprintln(out)
 	list(out, explained(runs))
@@ -105,17 +105,13 @@ func rules(runs []*record.Run) (all []string) {
 	return all
 }
 
+// table writes a table of the runs. The first texts of a row stand at the left, and the
+// numbers after them at the right.
 func table(out io.Writer, heads []string, runs []*record.Run, row func(*record.Run) []string, texts int) {
 	rows := [][]string{heads}
 	for _, r := range runs {
 		rows = append(rows, row(r))
 	}
-	align(out, rows, texts)
-}
-
-// align writes a table. The first texts of a row stand at the left, and the numbers after
-// them at the right.
-func align(out io.Writer, rows [][]string, texts int) {
 	width := make([]int, len(rows[0]))
 	for _, cells := range rows {
 		for i, c := range cells {
@@ -138,13 +134,13 @@ func align(out io.Writer, rows [][]string, texts int) {
 
 func list(out io.Writer, lines []string) {
 	for _, l := range lines {
-		_, _ = fmt.Fprintln(out, wrap(l, 80))
+		_, _ = fmt.Fprintln(out, Wrap(l, "  ", 80))
 	}
 }
 
-// wrap breaks a text into lines of at most so many columns. All but the first are
-// indented.
-func wrap(text string, columns int) string {
+// Wrap breaks a text into lines of at most so many columns. All but the first begin
+// with the indent.
+func Wrap(text, indent string, columns int) string {
 	var b strings.Builder
 	at := 0
 	for i, word := range strings.Fields(text) {
@@ -152,8 +148,8 @@ func wrap(text string, columns int) string {
 		switch {
 		case i == 0:
 		case at+1+n > columns:
-			b.WriteString("\n  ")
-			at = 2
+			b.WriteString("\n" + indent)
+			at = len(indent)
 		default:
 			b.WriteByte(' ')
 			at++
