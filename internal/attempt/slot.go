@@ -64,19 +64,13 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 	if s.Limiter == nil {
 		return
 	}
-	now, resp, kept := s.Home.Now(), a.Resp, false
+	now, resp := s.Home.Now(), a.Resp
 	a.DoneAt = now
-	defer func() { // also if the context panics
-		if !kept {
-			s.Limiter.End(&s.At)
-		}
-	}()
+	responded := resp != nil && a.Err == nil
 	switch {
-	case resp == nil || a.Err != nil:
-	case ResultOf(a.Ctx, resp, nil) != Success:
-		kept, s.refused = true, true
-	case keeps(req, resp):
-		kept = true
+	case responded && ResultOf(a.Ctx, resp, nil) != Success:
+		s.refused = true
+	case responded && keeps(req, resp):
 		if into == nil {
 			into = new(slotBody)
 		}
@@ -84,6 +78,8 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 			into.slot = *s
 		}
 		into.keep(a.Ctx, now, resp)
+	default:
+		s.Limiter.End(&s.At)
 	}
 }
 
@@ -110,17 +106,11 @@ type slotBody struct {
 // keep makes b the body of a success, which keeps the slot.
 func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Response) {
 	b.ReadCloser, b.noLength = resp.Body, resp.ContentLength < 0
-	linked := false
-	defer func() { // if the context panics
-		if !linked {
-			b.done()
-		}
-	}()
 	b.slot.Limiter.Respond(now, &b.slot.At)
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
-	resp.Body, linked = b, true
+	resp.Body = b
 }
 
 // done ends the slot. Only the first call counts.
