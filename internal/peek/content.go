@@ -15,36 +15,21 @@ import (
 	"time"
 )
 
-// decoders are the codings that Peek decodes (RFC 9110 §8.4.1). They are those of the
-// standard library.
-var decoders = map[string]func(io.Reader) (io.Reader, error){
-	"gzip":    gunzip,
-	"x-gzip":  gunzip,
-	"deflate": inflate,
-}
-
-func gunzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
-
-// inflate reads a zlib stream. Some servers send its content without the frame (RFC 9110
-// §8.4.1.2).
-func inflate(r io.Reader) (io.Reader, error) {
-	coded, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
+// decoded returns up to n bytes of the content of a body whose beginning is head. It knows the codings of
+// the standard library (RFC 9110 §8.4.1). A body that has another, or is not coded as it says, is returned
+// as it is, and nil stays nil.
+func decoded(coding string, head []byte, n int) []byte {
+	var r io.Reader
+	err := errors.ErrUnsupported
+	switch {
+	case len(head) == 0:
+	case coding == "gzip", coding == "x-gzip":
+		r, err = gzip.NewReader(bytes.NewReader(head))
+	case coding == "deflate":
+		if r, err = zlib.NewReader(bytes.NewReader(head)); err != nil { // some servers send it without the frame (RFC 9110 §8.4.1.2)
+			r, err = flate.NewReader(bytes.NewReader(head)), nil
+		}
 	}
-	if framed, err := zlib.NewReader(bytes.NewReader(coded)); err == nil {
-		return framed, nil
-	}
-	return flate.NewReader(bytes.NewReader(coded)), nil
-}
-
-// decoded returns up to n bytes of the content of a body whose beginning is head. A body that is
-// not coded as it says is returned as it is, and nil stays nil.
-func decoded(head []byte, n int, decode func(io.Reader) (io.Reader, error)) []byte {
-	if len(head) == 0 {
-		return head
-	}
-	r, err := decode(bytes.NewReader(head))
 	if err != nil {
 		return head[:min(n, len(head))]
 	}
