@@ -45,6 +45,7 @@ type streamReader struct {
 // newStreamBody returns the Body of a body without GetBody.
 func newStreamBody(body io.ReadCloser, limit int64, pool *Pool) *streamBody {
 	s := &streamBody{body: body, limit: limit, pool: pool}
+	s.over.L = &s.mu
 	if seeker, ok := body.(io.Seeker); ok {
 		// Standard input, a pipe and a terminal have a Seek method that fails.
 		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
@@ -82,7 +83,7 @@ func (r *streamReader) Read(p []byte) (int, error) {
 		case len(p) == 0:
 			return 0, nil
 		case s.busy():
-			s.wait()
+			s.over.Wait()
 		case r.at < s.kept.size:
 			return r.advance(s.kept.readAt(p, r.at)), nil
 		case s.end != nil:
