@@ -88,7 +88,7 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 // awaitBriefly waits until enough reports true for the bytes of a response whose first bytes have come. All
 // its calls for one response end 5 s after the first began, with io.EOF.
 func (o Outcome) awaitBriefly(enough func(head []byte) bool) error {
-	body, _ := o.ahead(Limit)
+	body := o.ahead(Limit)
 	if body.brief.IsZero() {
 		body.brief = time.Now().Add(briefly)
 	}
