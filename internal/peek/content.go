@@ -67,18 +67,18 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 	if !IsEventStream(o.Response) {
 		return Event{}, false, nil
 	}
-	s := eventScanner{skip: skip}
+	skipped := false
 	found := func(head []byte) bool {
-		ok = s.scan(head)
+		e, ok, skipped = firstEvent(head, skip)
 		return ok
 	}
-	_, err = o.Await(Limit, func(head []byte) bool { return found(head) || s.skipped })
+	_, err = o.Await(Limit, func(head []byte) bool { return found(head) || skipped })
 	if err == nil && !ok {
 		err = o.awaitBriefly(found)
 	}
 	switch {
 	case ok:
-		return s.event, true, nil
+		return e, true, nil
 	case err == io.EOF, errors.Is(err, errNotAhead):
 		return Event{}, false, nil
 	}
@@ -97,63 +97,40 @@ func (o Outcome) awaitBriefly(enough func(head []byte) bool) error {
 	return body.await(ctx, Limit, enough)
 }
 
-// An eventScanner looks for an event in the beginning of a stream, which grows from call
-// to call. It looks at each line once.
-type eventScanner struct {
-	skip    func(Event) bool
-	skipped bool // an event
-	pos     int  // of the next line
-	cr      bool // the last line ended with a carriage return, and a line feed belongs to it
-	filled  bool // the event has data
-	event   Event
+// firstEvent returns the first event in the beginning of a stream that skip does not skip. skipped reports
+// whether there was one before it. The end of a line is a carriage return, a line feed, or both.
+func firstEvent(head []byte, skip func(Event) bool) (e Event, ok, skipped bool) {
+	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
+	head = bytes.ReplaceAll(bytes.ReplaceAll(head, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+	for {
+		var lines []byte
+		if lines, head, ok = bytes.Cut(head, []byte("\n\n")); !ok {
+			return Event{}, false, skipped
+		}
+		e, filled := eventOf(lines)
+		switch {
+		case !filled: // an event without data is none
+		case skip == nil || !skip(e):
+			return e, true, skipped
+		default:
+			skipped = true
+		}
+	}
 }
 
-// scan reports whether head has the event that counts.
-func (s *eventScanner) scan(head []byte) bool {
-	for s.pos < len(head) {
-		if s.cr && head[s.pos] == '\n' {
-			s.cr = false
-			s.pos++
-		}
-		rest := head[s.pos:]
-		end := bytes.IndexAny(rest, "\r\n")
-		if end < 0 {
-			return false
-		}
-		line := rest[:end]
-		if s.pos == 0 {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
-		}
-		s.cr = rest[end] == '\r'
-		s.pos += end + 1
-		if s.line(line) {
-			return true
+// eventOf returns the event of some lines, and whether it has data.
+func eventOf(lines []byte) (e Event, filled bool) {
+	var data [][]byte
+	for line := range bytes.SplitSeq(lines, []byte("\n")) {
+		name, value, _ := bytes.Cut(line, []byte(":")) // a comment has an empty name
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			e.Type = string(value)
+		case "data":
+			data = append(data, value)
 		}
 	}
-	return false
-}
-
-// line takes a line without its end. It reports whether the line ends the event.
-func (s *eventScanner) line(line []byte) bool {
-	if len(line) == 0 {
-		if s.filled && (s.skip == nil || !s.skip(s.event)) {
-			return true
-		}
-		s.skipped = s.skipped || s.filled
-		s.event, s.filled = Event{}, false // an event without data is none
-		return false
-	}
-	name, value, _ := bytes.Cut(line, []byte(":")) // a comment has an empty name
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(name) {
-	case "event":
-		s.event.Type = string(value)
-	case "data":
-		if s.filled {
-			s.event.Data = append(s.event.Data, '\n')
-		}
-		s.event.Data = append(s.event.Data, value...)
-		s.filled = true
-	}
-	return false
+	e.Data = bytes.Join(data, []byte("\n"))
+	return e, data != nil
 }
