@@ -151,9 +151,6 @@ func checked(body io.ReadCloser, err error) (io.ReadCloser, error) {
 // channel. Most methods panic on such a value, and nobody can know what the caller
 // means by it.
 func IsNil(v any) bool {
-	if v == nil {
-		return false
-	}
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
 		return r.IsNil()
