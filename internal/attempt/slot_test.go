@@ -23,18 +23,14 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A yard is a home.
-type yard struct{}
-
-func (yard) Now() instant.Instant { return instant.Instant(time.Now().UnixNano()) }
-
 // slotOf returns a slot at a concurrency limit, or at a new limiter if it is nil.
 func slotOf(t *testing.T, g *concurrency.Limiter) Slot {
 	if g == nil {
 		g = new(concurrency.Limiter)
 	}
-	s := Slot{Home: yard{}, Limiter: g}
-	a := g.Enter(s.Home.Now(), &s.At, nil, concurrency.Config{Max: 4})
+	clock := instant.NewClock()
+	s := Slot{Clock: &clock, Limiter: g}
+	a := g.Enter(clock.Now(), &s.At, nil, concurrency.Config{Max: 4})
 	if t != nil {
 		require.Equal(t, queue.Go, a.Verb)
 	}
@@ -203,8 +199,8 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				}()
 				synctest.Wait()
 				time.Sleep(row.after)
-				probe := Slot{Home: s.Home, Limiter: g}
-				a := g.Enter(probe.Home.Now(), &probe.At, nil, limitOfOne)
+				probe := Slot{Clock: s.Clock, Limiter: g}
+				a := g.Enter(probe.Clock.Now(), &probe.At, nil, limitOfOne)
 				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
 				time.Sleep(time.Hour)
 			})

@@ -122,7 +122,7 @@ func (p *Permit) awaitRule(r *exchange.Request) (waited bool, no *exchange.Rejec
 // awaitSlot waits for a token of the rate, if the rule has one, and for a slot at the
 // limiter. It takes both at the same moment.
 func (p *Permit) awaitSlot(r *exchange.Request, limiter *concurrency.Limiter) (waited bool, no *exchange.Rejection) {
-	p.slot = attempt.Slot{Home: r.Registry, Limiter: limiter}
+	p.slot = attempt.Slot{Clock: &r.Registry.Clock, Limiter: limiter}
 	if _, waited, no = p.wait(r, LimitConcurrency, &p.queued.Concurrency); no != nil {
 		p.slot.Release()
 	}
@@ -159,7 +159,7 @@ func (p *Permit) TryAcquire(r *exchange.Request, now instant.Instant) bool {
 	}
 	switch {
 	case r.Rule.Concurrency:
-		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
+		p.slot = attempt.Slot{Clock: &r.Registry.Clock, Limiter: limitsOf(r).Concurrency()}
 		return p.ask(r, LimitConcurrency, now)
 	case r.Rule.RateLimit:
 		limit := r.State.Machines().Rate(r.Rule.Settings.Rate)
