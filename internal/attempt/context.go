@@ -182,24 +182,21 @@ func (a *attemptContext) run() {
 // its context. The base's Close may panic, which would end the process here. The attempt may have ended in
 // the same moment, or have more time.
 func (a *attemptContext) ring() {
-	var stalled *watchedBody
 	a.lock()
-	if a.phase == late {
-		stalled = a.body
-	}
+	body, isLate := a.body, a.phase == late
 	a.mu.Unlock()
-	if stalled == nil {
+	if body == nil || !isLate {
 		return
 	}
 	end := func() {
 		defer func() { _ = recover() }()
-		_ = stalled.close()
+		_ = body.close()
 	}
-	if !stalled.decompressed {
+	if body.decompressed {
+		time.AfterFunc(resume.CloseGrace, end)
+	} else {
 		end()
-		return
 	}
-	time.AfterFunc(resume.CloseGrace, end)
 }
 
 // state returns the context that has the error of the attempt. When the attempt has ended, the error
