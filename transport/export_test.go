@@ -92,7 +92,7 @@ func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 
 // Landed lets the body of a response take over a slot of g.
 func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := attempt.Slot{Home: &t.registry, Limiter: g}
+	s := attempt.Slot{Clock: &t.registry.Clock, Limiter: g}
 	g.Enter(t.registry.Now(), &s.At, nil, concurrency.Config{Max: 1})
 	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }

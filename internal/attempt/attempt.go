@@ -233,24 +233,22 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 		}
 		return nil, late, err
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		if a.unlink != nil && caller.Err() != nil && !errors.Is(err, caller.Err()) {
 			err = ContextErr(caller) // the attempt's context did not inherit it
 		}
+		return nil, err, nil
+	}
+	tunnel := HandsOver(&o.Req, resp)
+	_, writes := resp.Body.(io.Writer)
+	switch {
 	case resp.Body == nil || resp.Body == http.NoBody:
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		if a.unlink != nil {
 			a.unlink()
 		}
-	case HandsOver(&o.Req, resp):
-		// A tunnel ends with the caller's context, as it does without aplomb. The
-		// body of a tunnel that has no Write, as in net/http, can be wrapped.
-		if _, writes := resp.Body.(io.Writer); !writes {
-			o.body = attemptBody{resp.Body, a}
-			resp.Body = &o.body
-		}
-	case a.quiet > 0 && !replay.SmallInMemory(resp.Body):
+	case tunnel && writes: // it ends with the caller's context, as it does without aplomb; that of net/http has no Write
+	case a.quiet > 0 && !tunnel && !replay.SmallInMemory(resp.Body):
 		b := &o.more.body
 		b.attemptBody, b.left, b.decompressed = attemptBody{resp.Body, a}, a.quiet, resp.Uncompressed
 		resp.Body = b
@@ -261,7 +259,7 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 		o.body = attemptBody{resp.Body, a}
 		resp.Body = &o.body
 	}
-	return resp, err, nil
+	return resp, nil, nil
 }
 
 // awaitEvent waits for the first event of a stream. It returns an error if the stream

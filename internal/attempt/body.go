@@ -61,11 +61,11 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	s := b.slot
 	if s != nil {
-		s.Limiter.Await(s.Home.Now(), &s.At)
+		s.Limiter.Await(s.Clock.Now(), &s.At)
 	}
 	n, err := b.ReadCloser.Read(p)
 	if s != nil {
-		s.Limiter.Resume(s.Home.Now(), &s.At)
+		s.Limiter.Resume(s.Clock.Now(), &s.At)
 	}
 	switch {
 	case err != nil && timed:

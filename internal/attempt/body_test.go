@@ -282,8 +282,8 @@ func TestSlotOfAnUpload(t *testing.T) {
 			return 1, nil
 		}}, ctx: &attemptContext{Context: t.Context()}, slot: &s}
 		free := func() bool {
-			other := Slot{Home: s.Home, Limiter: s.Limiter}
-			goes := s.Limiter.Enter(s.Home.Now(), &other.At, nil, limitOfOne).Verb == queue.Go
+			other := Slot{Clock: s.Clock, Limiter: s.Limiter}
+			goes := s.Limiter.Enter(s.Clock.Now(), &other.At, nil, limitOfOne).Verb == queue.Go
 			other.Release()
 			return goes
 		}

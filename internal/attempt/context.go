@@ -178,21 +178,24 @@ func (a *attemptContext) run() {
 	}
 }
 
-// ring runs when the timer fires, and closes the body of a response that stalls. The base's Close may
-// panic, which would end the process here. The attempt may have ended in the same moment, or have more
-// time.
+// ring runs when the timer fires, and closes the body of a response that stalls, because a base may ignore
+// its context. The base's Close may panic, which would end the process here. The attempt may have ended in
+// the same moment, or have more time.
 func (a *attemptContext) ring() {
-	var stalled *watchedBody
 	a.lock()
-	if a.phase == late {
-		stalled = a.body
-	}
+	body, isLate := a.body, a.phase == late
 	a.mu.Unlock()
-	if stalled != nil {
-		stalled.endRead(stalled.decompressed, func() {
-			defer func() { _ = recover() }()
-			_ = stalled.close()
-		})
+	if body == nil || !isLate {
+		return
+	}
+	end := func() {
+		defer func() { _ = recover() }()
+		_ = body.close()
+	}
+	if body.decompressed {
+		time.AfterFunc(resume.CloseGrace, end)
+	} else {
+		end()
 	}
 }
 
@@ -381,20 +384,6 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 		b.ctx.happens(bodyEnds, nil)
 	}
 	return n, err
-}
-
-// endRead ends a Read for which nobody waits any more: by the end of the context, and by close, because a
-// base may ignore its context.
-func (b *attemptBody) endRead(decompressed bool, close func()) {
-	if b.ctx.happens(leaves, nil); !decompressed {
-		close()
-		return
-	}
-	time.AfterFunc(resume.CloseGrace, func() {
-		if b.ctx.use.Load()&inRead != 0 {
-			close()
-		}
-	})
 }
 
 // PeekWait returns the timeout of the attempt.

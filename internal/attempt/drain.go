@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/counted"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A connection of HTTP/1 is used again only if the response was read to its end.
@@ -170,7 +171,8 @@ func (d *drain) within(ctx context.Context, resp *http.Response, until time.Time
 		return d.whole
 	}
 	if own != nil && resp.Uncompressed {
-		own.endRead(true, d.close)
+		own.ctx.happens(leaves, nil)
+		time.AfterFunc(resume.CloseGrace, d.close)
 	} else {
 		go d.close()
 	}

@@ -34,16 +34,13 @@ import (
 // [concurrency.Limiter.Reading]). While the attempt waits for the caller's body, its slot does not count
 // (see [concurrency.Limiter.Await]).
 type Slot struct {
-	Home    home
+	Clock   *instant.Clock
 	Limiter *concurrency.Limiter // nil: no limiter
 
 	At concurrency.Slot // guarded by the limiter's lock
 
 	refused bool // it is the slot of a response that is no success
 }
-
-// A home is whose slots the attempts have.
-type home interface{ Now() instant.Instant }
 
 // Release ends the slot of an attempt that did not go, or of a response that is no success. A
 // second call does nothing.
@@ -64,19 +61,13 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 	if s.Limiter == nil {
 		return
 	}
-	now, resp, kept := s.Home.Now(), a.Resp, false
+	now, resp := s.Clock.Now(), a.Resp
 	a.DoneAt = now
-	defer func() { // also if the context panics
-		if !kept {
-			s.Limiter.End(&s.At)
-		}
-	}()
+	responded := resp != nil && a.Err == nil
 	switch {
-	case resp == nil || a.Err != nil:
-	case ResultOf(a.Ctx, resp, nil) != Success:
-		kept, s.refused = true, true
-	case keeps(req, resp):
-		kept = true
+	case responded && ResultOf(a.Ctx, resp, nil) != Success:
+		s.refused = true
+	case responded && keeps(req, resp):
 		if into == nil {
 			into = new(slotBody)
 		}
@@ -84,6 +75,8 @@ func (s *Slot) Landed(a *Attempt, req *http.Request, into *slotBody) {
 			into.slot = *s
 		}
 		into.keep(a.Ctx, now, resp)
+	default:
+		s.Limiter.End(&s.At)
 	}
 }
 
@@ -110,17 +103,11 @@ type slotBody struct {
 // keep makes b the body of a success, which keeps the slot.
 func (b *slotBody) keep(ctx context.Context, now instant.Instant, resp *http.Response) {
 	b.ReadCloser, b.noLength = resp.Body, resp.ContentLength < 0
-	linked := false
-	defer func() { // if the context panics
-		if !linked {
-			b.done()
-		}
-	}()
 	b.slot.Limiter.Respond(now, &b.slot.At)
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
-	resp.Body, linked = b, true
+	resp.Body = b
 }
 
 // done ends the slot. Only the first call counts.
@@ -140,14 +127,14 @@ func (b *slotBody) ended() {
 func (b *slotBody) Read(p []byte) (n int, err error) {
 	s, now, returned := &b.slot, instant.Instant(0), false
 	if b.noLength {
-		now = s.Home.Now()
+		now = s.Clock.Now()
 	}
 	s.Limiter.Reading(now, &s.At, b.noLength)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			b.ended()
 		} else {
-			s.Limiter.Idle(s.Home.Now(), &s.At)
+			s.Limiter.Idle(s.Clock.Now(), &s.At)
 		}
 	}()
 	n, err = b.ReadCloser.Read(p)
@@ -168,7 +155,7 @@ func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 // a body that nobody reads.
 func (b *slotBody) Close() error {
 	if !b.over.Load() {
-		b.slot.Limiter.Idle(b.slot.Home.Now(), &b.slot.At)
+		b.slot.Limiter.Idle(b.slot.Clock.Now(), &b.slot.At)
 	}
 	defer b.ended()
 	return b.ReadCloser.Close()

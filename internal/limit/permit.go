@@ -99,7 +99,7 @@ func (p *Permit) await(r *exchange.Request) (waited bool, no *exchange.Rejection
 func (p *Permit) begin(r *exchange.Request) {
 	p.named, p.pass = 0, pacing.Pass{}
 	if r.Rule.Concurrency {
-		p.slot = attempt.Slot{Home: r.Registry, Limiter: limitsOf(r).Concurrency()}
+		p.slot = attempt.Slot{Clock: &r.Registry.Clock, Limiter: limitsOf(r).Concurrency()}
 	}
 }
 

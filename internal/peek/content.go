@@ -15,36 +15,21 @@ import (
 	"time"
 )
 
-// decoders are the codings that Peek decodes (RFC 9110 §8.4.1). They are those of the
-// standard library.
-var decoders = map[string]func(io.Reader) (io.Reader, error){
-	"gzip":    gunzip,
-	"x-gzip":  gunzip,
-	"deflate": inflate,
-}
-
-func gunzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
-
-// inflate reads a zlib stream. Some servers send its content without the frame (RFC 9110
-// §8.4.1.2).
-func inflate(r io.Reader) (io.Reader, error) {
-	coded, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
+// decoded returns up to n bytes of the content of a body whose beginning is head. It knows the codings of
+// the standard library (RFC 9110 §8.4.1). A body that has another, or is not coded as it says, is returned
+// as it is, and nil stays nil.
+func decoded(coding string, head []byte, n int) []byte {
+	var r io.Reader
+	err := errors.ErrUnsupported
+	switch {
+	case len(head) == 0:
+	case coding == "gzip", coding == "x-gzip":
+		r, err = gzip.NewReader(bytes.NewReader(head))
+	case coding == "deflate":
+		if r, err = zlib.NewReader(bytes.NewReader(head)); err != nil { // some servers send it without the frame (RFC 9110 §8.4.1.2)
+			r, err = flate.NewReader(bytes.NewReader(head)), nil
+		}
 	}
-	if framed, err := zlib.NewReader(bytes.NewReader(coded)); err == nil {
-		return framed, nil
-	}
-	return flate.NewReader(bytes.NewReader(coded)), nil
-}
-
-// decoded returns up to n bytes of the content of a body whose beginning is head. A body that is
-// not coded as it says is returned as it is, and nil stays nil.
-func decoded(head []byte, n int, decode func(io.Reader) (io.Reader, error)) []byte {
-	if len(head) == 0 {
-		return head
-	}
-	r, err := decode(bytes.NewReader(head))
 	if err != nil {
 		return head[:min(n, len(head))]
 	}
@@ -82,18 +67,18 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 	if !IsEventStream(o.Response) {
 		return Event{}, false, nil
 	}
-	s := eventScanner{skip: skip}
+	skipped := false
 	found := func(head []byte) bool {
-		ok = s.scan(head)
+		e, ok, skipped = firstEvent(head, skip)
 		return ok
 	}
-	_, err = o.Await(Limit, func(head []byte) bool { return found(head) || s.skipped })
+	_, err = o.Await(Limit, func(head []byte) bool { return found(head) || skipped })
 	if err == nil && !ok {
 		err = o.awaitBriefly(found)
 	}
 	switch {
 	case ok:
-		return s.event, true, nil
+		return e, true, nil
 	case err == io.EOF, errors.Is(err, errNotAhead):
 		return Event{}, false, nil
 	}
@@ -103,7 +88,7 @@ func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error)
 // awaitBriefly waits until enough reports true for the bytes of a response whose first bytes have come. All
 // its calls for one response end 5 s after the first began, with io.EOF.
 func (o Outcome) awaitBriefly(enough func(head []byte) bool) error {
-	body, _ := o.ahead(Limit)
+	body := o.ahead(Limit)
 	if body.brief.IsZero() {
 		body.brief = time.Now().Add(briefly)
 	}
@@ -112,63 +97,40 @@ func (o Outcome) awaitBriefly(enough func(head []byte) bool) error {
 	return body.await(ctx, Limit, enough)
 }
 
-// An eventScanner looks for an event in the beginning of a stream, which grows from call
-// to call. It looks at each line once.
-type eventScanner struct {
-	skip    func(Event) bool
-	skipped bool // an event
-	pos     int  // of the next line
-	cr      bool // the last line ended with a carriage return, and a line feed belongs to it
-	filled  bool // the event has data
-	event   Event
+// firstEvent returns the first event in the beginning of a stream that skip does not skip. skipped reports
+// whether there was one before it. The end of a line is a carriage return, a line feed, or both.
+func firstEvent(head []byte, skip func(Event) bool) (e Event, ok, skipped bool) {
+	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
+	head = bytes.ReplaceAll(bytes.ReplaceAll(head, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+	for {
+		var lines []byte
+		if lines, head, ok = bytes.Cut(head, []byte("\n\n")); !ok {
+			return Event{}, false, skipped
+		}
+		e, filled := eventOf(lines)
+		switch {
+		case !filled: // an event without data is none
+		case skip == nil || !skip(e):
+			return e, true, skipped
+		default:
+			skipped = true
+		}
+	}
 }
 
-// scan reports whether head has the event that counts.
-func (s *eventScanner) scan(head []byte) bool {
-	for s.pos < len(head) {
-		if s.cr && head[s.pos] == '\n' {
-			s.cr = false
-			s.pos++
-		}
-		rest := head[s.pos:]
-		end := bytes.IndexAny(rest, "\r\n")
-		if end < 0 {
-			return false
-		}
-		line := rest[:end]
-		if s.pos == 0 {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
-		}
-		s.cr = rest[end] == '\r'
-		s.pos += end + 1
-		if s.line(line) {
-			return true
+// eventOf returns the event of some lines, and whether it has data.
+func eventOf(lines []byte) (e Event, filled bool) {
+	var data [][]byte
+	for line := range bytes.SplitSeq(lines, []byte("\n")) {
+		name, value, _ := bytes.Cut(line, []byte(":")) // a comment has an empty name
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			e.Type = string(value)
+		case "data":
+			data = append(data, value)
 		}
 	}
-	return false
-}
-
-// line takes a line without its end. It reports whether the line ends the event.
-func (s *eventScanner) line(line []byte) bool {
-	if len(line) == 0 {
-		if s.filled && (s.skip == nil || !s.skip(s.event)) {
-			return true
-		}
-		s.skipped = s.skipped || s.filled
-		s.event, s.filled = Event{}, false // an event without data is none
-		return false
-	}
-	name, value, _ := bytes.Cut(line, []byte(":")) // a comment has an empty name
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(name) {
-	case "event":
-		s.event.Type = string(value)
-	case "data":
-		if s.filled {
-			s.event.Data = append(s.event.Data, '\n')
-		}
-		s.event.Data = append(s.event.Data, value...)
-		s.filled = true
-	}
-	return false
+	e.Data = bytes.Join(data, []byte("\n"))
+	return e, data != nil
 }

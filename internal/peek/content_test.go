@@ -162,14 +162,12 @@ func FuzzFirstEvent(f *testing.F) {
 	f.Add("event: a\r\ndata: b\r\n\r\n", uint8(3))
 	f.Add("\xef\xbb\xbfdata\r\rdata:x\n\n", uint8(1))
 	f.Fuzz(func(t *testing.T, text string, step uint8) {
-		var whole, parts eventScanner
-		want := whole.scan([]byte(text))
-		got := false
-		for n := 0; !got && n <= len(text); n += int(step) + 1 {
-			got = parts.scan([]byte(text[:n]))
+		want, ok, _ := firstEvent([]byte(text), nil)
+		for n := 0; n < len(text); n += int(step) + 1 {
+			if got, early, _ := firstEvent([]byte(text[:n]), nil); early {
+				assert.True(t, ok)
+				assert.Equal(t, want, got)
+			}
 		}
-		got = got || parts.scan([]byte(text))
-		assert.Equal(t, want, got)
-		assert.Equal(t, whole.event, parts.event)
 	})
 }

@@ -7,6 +7,7 @@
 package peek
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -32,18 +33,6 @@ func (o Outcome) context() context.Context {
 		return context.Background()
 	}
 	return o.Request.Context()
-}
-
-// method returns the method that was sent. Without a Request it is the method
-// of the request that the Response refers to.
-func (o Outcome) method() string {
-	switch {
-	case o.Request != nil:
-		return o.Request.Method
-	case o.Response != nil && o.Response.Request != nil:
-		return o.Response.Request.Method
-	}
-	return ""
 }
 
 // Wait returns how long Peek may wait for the beginning of a body. It is at most a second. The body of an
@@ -77,25 +66,23 @@ const (
 
 // Peek is the Peek of a classify.Outcome, whose comment describes it. [Wait] bounds its time.
 func (o Outcome) Peek(n int) []byte {
-	body, empty := o.ahead(n)
-	switch {
-	case empty:
-		return []byte{}
-	case body == nil:
+	body := o.ahead(n)
+	if body == nil {
 		return nil
-	case body.until.IsZero():
+	}
+	if body.until.IsZero() {
 		body.until = time.Now().Add(Wait(body.src))
 	}
 	ctx, cancel := context.WithDeadline(o.context(), body.until)
 	defer cancel()
-	decode, coded := decoders[strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))]
-	if !coded {
+	coding := strings.ToLower(strings.TrimSpace(o.Response.Header.Get("Content-Encoding")))
+	if coding == "" {
 		body.fill(ctx, n, nil)
 		return body.leading(n)
 	}
 	limit := max(n, Limit)
 	body.fill(ctx, limit, nil)
-	return decoded(body.leading(limit), n, decode)
+	return decoded(coding, body.leading(limit), n)
 }
 
 // Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until
@@ -109,37 +96,35 @@ func (o Outcome) Peek(n int) []byte {
 //
 // The result is nil if the body cannot be read ahead, as with Peek.
 func (o Outcome) Await(n int, enough func(head []byte) bool) (head []byte, err error) {
-	body, empty := o.ahead(n)
-	switch {
-	case empty:
-		return []byte{}, io.EOF
-	case body == nil:
+	body := o.ahead(n)
+	if body == nil {
 		return nil, errNotAhead
 	}
 	err = body.await(o.context(), n, enough)
 	return body.leading(n), err
 }
 
-// ahead returns the body that can be read ahead. It is nil if there is none, or if it is
-// known to be empty.
-func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
+// ahead returns the body that can be read ahead, or nil.
+func (o Outcome) ahead(n int) *peekedBody {
 	resp := o.Response
+	if resp == nil || resp.Body == nil || n <= 0 {
+		return nil
+	}
+	req := cmp.Or(o.Request, resp.Request)
 	switch {
-	case resp == nil || resp.Body == nil || n <= 0:
-		return nil, false
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		return nil, false // the body is a connection, and an io.Writer
-	case o.method() == http.MethodConnect, o.method() == http.MethodHead:
-		return nil, false
-	case resp.Body == http.NoBody:
-		return nil, true
+		return nil // the body is a connection, and an io.Writer
+	case req != nil && (req.Method == http.MethodConnect || req.Method == http.MethodHead):
+		return nil
+	case resp.Body == http.NoBody: // it stays as it is
+		return &peekedBody{src: http.NoBody, head: []byte{}, err: io.EOF}
 	}
 	body, ok := resp.Body.(*peekedBody)
 	if !ok {
 		body = &peekedBody{src: resp.Body, head: []byte{}, gone: make(chan struct{})}
 		resp.Body = body
 	}
-	return body, false
+	return body
 }
 
 // A peekedBody is a body whose first bytes were read ahead.
@@ -315,9 +300,8 @@ func (b *peekedBody) next(p []byte) (n int, ahead <-chan struct{}, err error) {
 // The Close of some sources waits for their Read. Without Peek no Read would be
 // in progress when the caller closes the body, so Close must not wait long for
 // the Read that Peek started. In that case a goroutine closes the source, and
-// Close returns after closeGrace at the latest. The error of a slower source is
-// lost. If the source's Close panics while Close waits, Close panics with the
-// same value.
+// Close returns after closeGrace at the latest. Nobody hears of an error or a panic
+// of that Close.
 func (b *peekedBody) Close() error {
 	b.mu.Lock()
 	first, ahead := !b.closed, b.ahead
@@ -332,23 +316,15 @@ func (b *peekedBody) Close() error {
 	case ahead == nil:
 		return b.src.Close()
 	}
-	var (
-		err      error
-		panicked any
-		closed   = make(chan struct{})
-	)
+	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		defer func() { panicked = recover() }()
-		err = b.src.Close()
+		defer func() { _ = recover() }()
+		_ = b.src.Close()
 	}()
 	select {
 	case <-closed:
 	case <-time.After(closeGrace):
-		return nil
 	}
-	if panicked != nil {
-		panic(panicked)
-	}
-	return err
+	return nil
 }

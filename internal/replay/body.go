@@ -151,9 +151,6 @@ func checked(body io.ReadCloser, err error) (io.ReadCloser, error) {
 // channel. Most methods panic on such a value, and nobody can know what the caller
 // means by it.
 func IsNil(v any) bool {
-	if v == nil {
-		return false
-	}
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
 		return r.IsNil()
@@ -175,14 +172,14 @@ func IsOfNetHTTP(body io.ReadCloser) bool {
 // goroutine during a Read. So the Close of an attempt never waits for a Read, and a
 // body is detached only when neither a Read nor a Close is running.
 type lease struct {
-	mu       sync.Mutex    // guards the lease and the fields of its owner that are listed after it
-	users    int           // how many goroutines use the body: at most one, and its Close beside it
-	over     chan struct{} // closed when users becomes 0; nil if nobody waits for that
-	wanted   bool          // a goroutine waits to detach the body, and no Read begins meanwhile
-	finished bool          // there will be no further attempt
-	why      error         // why the body cannot be produced again, nil if it can
-	failed   error         // of reading or closing a body of the caller's
-	sent     int64         // the most bytes that an attempt had
+	mu       sync.Mutex // guards the lease and the fields of its owner that are listed after it
+	users    int        // how many goroutines use the body: at most one, and its Close beside it
+	over     sync.Cond  // of mu: users has become 0
+	wanted   bool       // a goroutine waits to detach the body, and no Read begins meanwhile
+	finished bool       // there will be no further attempt
+	why      error      // why the body cannot be produced again, nil if it can
+	failed   error      // of reading or closing a body of the caller's
+	sent     int64      // the most bytes that an attempt had
 }
 
 func (l *lease) Broke() bool {
@@ -234,28 +231,9 @@ func (l *lease) broken(method string, err error) {
 
 // leave ends a use; the lock is held.
 func (l *lease) leave() {
-	if l.users--; l.users == 0 && l.over != nil {
-		close(l.over)
-		l.over = nil
+	if l.users--; l.users == 0 {
+		l.over.Broadcast()
 	}
-}
-
-// done returns a channel that is closed when the use under way ends. The lease is busy; the
-// lock is held.
-func (l *lease) done() <-chan struct{} {
-	if l.over == nil {
-		l.over = make(chan struct{})
-	}
-	return l.over
-}
-
-// wait waits until the use under way ends; the lock is held, and given up while it
-// waits.
-func (l *lease) wait() {
-	done := l.done()
-	l.mu.Unlock()
-	<-done
-	l.mu.Lock()
 }
 
 // free waits until nobody uses the body. It returns ErrBusy if that takes longer than
@@ -263,31 +241,28 @@ func (l *lease) wait() {
 // lock is held, and given up while it waits.
 func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool) error {
 	defer func() { l.wanted = false }()
-	var late error
-	var timeout <-chan time.Time
+	var bound context.Context
 	for {
 		switch {
 		case still != nil && !still():
 			return ErrBusy
 		case !l.busy():
 			return nil
-		case late != nil:
-			return late
-		case timeout == nil:
-			timer := time.NewTimer(limit)
-			defer timer.Stop()
-			timeout = timer.C
+		case bound == nil:
+			own, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			defer context.AfterFunc(own, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.over.Broadcast()
+			})()
+			bound = own
+		case ctx.Err() != nil:
+			return ErrEnded
+		case bound.Err() != nil:
+			return ErrBusy
 		}
-		done := l.done()
 		l.wanted = true // otherwise a busy upload would begin its next Read at once
-		l.mu.Unlock()
-		select {
-		case <-done:
-		case <-timeout:
-			late = ErrBusy
-		case <-ctx.Done():
-			late = ErrEnded
-		}
-		l.mu.Lock()
+		l.over.Wait()
 	}
 }

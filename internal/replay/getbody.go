@@ -44,7 +44,7 @@ const (
 func newGetBodyBody(req *http.Request) *getBodyBody {
 	b := &getBodyBody{getBody: req.GetBody}
 	b.first = getBodyReader{b: b, body: req.Body}
-	b.current = &b.first
+	b.current, b.over.L = &b.first, &b.mu
 	return b
 }
 
@@ -68,7 +68,7 @@ func (r *getBodyReader) Read(p []byte) (n int, err error) {
 		case r.end != nil:
 			return 0, r.end
 		case b.busy():
-			b.wait()
+			b.over.Wait()
 		case b.wanted:
 			return 0, ErrDetached // the body is about to be detached
 		default:
@@ -138,7 +138,7 @@ func (b *getBodyBody) GetBody(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.busy() {
-		b.wait()
+		b.over.Wait()
 	}
 	_, err := b.remake(ctx)
 	return err

@@ -24,7 +24,6 @@ type streamBody struct {
 	lease                // its mu guards all below
 	kept   buffer        // the first bytes of the body, as long as all its bytes can be kept
 	end    error         // how the body ended, once it did
-	moved  bool          // a seekable body was read since it was at start
 	holder *streamReader // the reader of the attempt under way, nil if there is none
 	closed bool          // body is closed
 	first  streamReader  // of the first attempt
@@ -45,6 +44,7 @@ type streamReader struct {
 // newStreamBody returns the Body of a body without GetBody.
 func newStreamBody(body io.ReadCloser, limit int64, pool *Pool) *streamBody {
 	s := &streamBody{body: body, limit: limit, pool: pool}
+	s.over.L = &s.mu
 	if seeker, ok := body.(io.Seeker); ok {
 		// Standard input, a pipe and a terminal have a Seek method that fails.
 		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
@@ -82,7 +82,7 @@ func (r *streamReader) Read(p []byte) (int, error) {
 		case len(p) == 0:
 			return 0, nil
 		case s.busy():
-			s.wait()
+			s.over.Wait()
 		case r.at < s.kept.size:
 			return r.advance(s.kept.readAt(p, r.at)), nil
 		case s.end != nil:
@@ -105,7 +105,6 @@ func (r *streamReader) advance(n int) int {
 // readBody reads the body itself, and keeps the bytes; the lock is held.
 func (r *streamReader) readBody(p []byte) (n int, err error) {
 	s := r.s
-	s.moved = true
 	n, err = s.read(s.body, p, r.at)
 	s.keep(p[:n])
 	s.end = err
@@ -215,11 +214,11 @@ func (s *streamBody) Rewind(ctx context.Context, limit time.Duration) error {
 	if err := s.free(ctx, limit, nil); err != nil {
 		return err
 	}
-	if s.seeker != nil && s.moved && s.why == nil {
+	if s.seeker != nil && s.why == nil {
 		if at, err := s.seeker.Seek(s.start, io.SeekStart); err != nil || at != s.start {
 			s.lose(fmt.Errorf("its Seek failed: %w", cmp.Or(err, errSoughtElsewhere)))
 		} else {
-			s.end, s.moved = nil, false
+			s.end = nil
 		}
 	}
 	if s.why == nil {

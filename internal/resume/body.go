@@ -154,7 +154,12 @@ func (b *Body) endPart(err error) {
 	case whole, Tried(b.part), err == io.ErrUnexpectedEOF && b.resp.Uncompressed && b.hasGarbage(), !b.Fetcher.MayFetch(b.pos, err):
 		b.endWith(err) // no range brings a trailer; and a Transport below did all that can be done
 	default:
-		b.makeRecovery().due = err
+		if b.recovery == nil {
+			b.mu.Lock()
+			b.recovery = &recovery{start: b.begin, decompressed: b.resp.Uncompressed}
+			b.mu.Unlock()
+		}
+		b.recovery.due = err
 	}
 }
 

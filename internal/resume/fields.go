@@ -30,7 +30,7 @@ func (r byteRange) length() int64 { return r.last - r.first + 1 }
 // refuses all other departures from the grammar, and values that contradict each
 // other. "bytes */n", which belongs to a 416, is not a range.
 func parseContentRange(s string) (byteRange, bool) {
-	unit, s, _ := strings.Cut(s, " ")
+	s, bytes := strings.CutPrefix(strings.ToLower(s), "bytes ")
 	span, size, slash := strings.Cut(s, "/")
 	from, to, dash := strings.Cut(span, "-")
 	first, ok1 := parseOffset(from)
@@ -39,13 +39,7 @@ func parseContentRange(s string) (byteRange, bool) {
 	if size != "*" {
 		total, ok3 = parseOffset(size)
 	}
-	r := byteRange{first, last, total}
-	ok := strings.EqualFold(unit, "bytes") && slash && dash && ok1 && ok2 && ok3 &&
-		first <= last && last < total
-	if !ok {
-		return byteRange{}, false
-	}
-	return r, true
+	return byteRange{first, last, total}, bytes && slash && dash && ok1 && ok2 && ok3 && first <= last && last < total
 }
 
 // parseOffset parses one or more digits. It refuses the greatest number, which
@@ -72,11 +66,10 @@ func (f fields) rangeOf() (byteRange, bool) {
 // if they do not agree.
 func (p *Plan) setSpan(f fields, length int64) bool {
 	r, ok := f.rangeOf()
-	if p.begin = r.first; !ok {
-		return false
+	if ok {
+		p.begin, p.end, p.total = r.first, r.last+1, r.total
 	}
-	p.end, p.total = r.last+1, r.total
-	return length < 0 || length == r.length()
+	return ok && (length < 0 || length == r.length())
 }
 
 // unsatisfiedTotal returns the total that a 416 names with "bytes */total"
@@ -86,10 +79,9 @@ func (f fields) unsatisfiedTotal() (int64, bool) {
 	if len(values) != 1 {
 		return 0, false
 	}
-	unit, size, _ := strings.Cut(values[0], " ")
-	size, ok := strings.CutPrefix(size, "*/")
+	size, ok := strings.CutPrefix(strings.ToLower(values[0]), "bytes */")
 	total, valid := parseOffset(size)
-	return total, ok && valid && strings.EqualFold(unit, "bytes")
+	return total, ok && valid
 }
 
 // isMultipart reports whether the body has several ranges.
@@ -115,20 +107,17 @@ func (f fields) isCoded() bool {
 // client does not know the clocks, so this is the minute of RFC 7232 §2.2.2.
 const clockSlack = time.Minute
 
-// strongDate returns the Last-Modified if it is strong, and else "". It identifies the representation
+// strongDate returns the only Last-Modified if it is strong, and else "". It identifies the representation
 // only if there is no entity tag at all, because RFC 9110 §13.1.5 allows a date only to a client
 // without a tag. With a weak tag the server does not promise equal bytes.
 func (f fields) strongDate() string {
-	modified := f["Last-Modified"]
-	if len(modified) != 1 || len(f["Date"]) != 1 {
-		return ""
-	}
-	m, err1 := http.ParseTime(modified[0])
-	d, err2 := http.ParseTime(f["Date"][0])
+	modified := f["Last-Modified"][0]
+	m, err1 := http.ParseTime(modified)
+	d, err2 := http.ParseTime(http.Header(f).Get("Date"))
 	if err1 != nil || err2 != nil || d.Sub(m) < clockSlack {
 		return ""
 	}
-	return modified[0]
+	return modified
 }
 
 // sameKind returns the values of the field that has a validator. A date is none beside a tag.

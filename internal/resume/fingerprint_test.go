@@ -331,9 +331,8 @@ func TestParseContentRange(t *testing.T) {
 		"bytes -1-4/1000", "bytes 0-9_9/1000", "bytes 0-1/99999999999999999999", "bytes 0-1/9223372036854775807",
 		"bytes 0-9223372036854775807/*", "items 0-999/1000", "bytes 0.0-1/2", "bytes ٠-1/2",
 	} {
-		got, ok := parseContentRange(s)
+		_, ok := parseContentRange(s)
 		assert.False(t, ok, s)
-		assert.Zero(t, got, s)
 	}
 }
 
@@ -347,7 +346,6 @@ func FuzzContentRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		r, ok := parseContentRange(s)
 		if !ok {
-			assert.Zero(t, r)
 			return
 		}
 		assert.True(t, 0 <= r.first && r.first <= r.last && r.last < r.total, "%+v", r)

@@ -89,15 +89,21 @@ var streamTypes = [...]string{
 // is a body. If it cannot be continued, the error says why. Check does not allocate. It sees nearly
 // every response, and nearly none is cut. So it only looks at the header, and a cut does the rest.
 func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err error) {
-	bare, get, query := req.Body == nil || req.Body == http.NoBody, req.Method == http.MethodGet || req.Method == "", req.Method == "QUERY"
-	reads := get && bare || query && (bare || replay.Independent(req)) // it only asks for content
-	again := may.Again > 0 && (reads || may.Repeatable && (bare || replay.Independent(req)))
+	get, query := req.Method == http.MethodGet || req.Method == "", req.Method == "QUERY"
+	bare := req.Body == nil || req.Body == http.NoBody
+	whole := bare || replay.Independent(req) // it has its body again
+	reads := get && bare || query && whole   // it only asks for content
+	again := may.Again > 0 && (reads || may.Repeatable && whole)
 	f, length, partial := fields(resp.Header), resp.ContentLength, resp.StatusCode == http.StatusPartialContent
 	switch {
 	case resp.StatusCode/100 != 2:
 		return p, ErrStatus
+	case !reads && !again && (get || query || may.Repeatable && may.Again > 0):
+		return p, ErrBody
+	case !reads && !again && may.Repeatable:
+		return p, ErrAgain
 	case !reads && !again:
-		return p, whyOnce(get || query, may)
+		return p, ErrMethod
 	case !partial && f["Content-Range"] != nil:
 		return p, ErrRange
 	}
@@ -110,10 +116,10 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 		p.end, p.total = length, length
 	}
 	media, accepts := strings.TrimSpace(strings.Join(f["Content-Type"], ", ")), strings.Join(f["Accept-Ranges"], ",") // RFC 9110 §14.3
-	tag, coding := strings.Join(f["Etag"], ", "), f["Content-Encoding"]
+	tag := strings.Join(f["Etag"], ", ")
 	switch opaque := strings.TrimSuffix(strings.TrimPrefix(tag, `"`), `"`); {
 	case !reads || !located || resp.Uncompressed: // ranges are defined for GET and QUERY only (RFC 9110 §14.2, RFC 10008)
-	case len(coding) > 1 || len(coding) == 1 && length < 0 && !strings.EqualFold(coding[0], "identity"): // see checkRange
+	case len(f["Content-Encoding"]) > 1 || length < 0 && f.isCoded(): // see checkRange
 	case length < 0 && f.isMultipart():
 	case len(f["Etag"]) == 0 && len(f["Last-Modified"]) == 1:
 		p.validator = f.strongDate()
@@ -147,17 +153,6 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	p.keeps = again && (!ranged || !partial && accepts != "bytes")
 	p.pos, p.stop, p.fingerprint = p.begin, p.end, fingerprintOf(resp, p.keeps)
 	return p, nil
-}
-
-// whyOnce says why a request is not sent again for a body. asks says that its method only asks for content.
-func whyOnce(asks bool, may *Terms) error {
-	switch {
-	case asks, may.Repeatable && may.Again > 0:
-		return ErrBody
-	case may.Repeatable:
-		return ErrAgain
-	}
-	return ErrMethod
 }
 
 // seed is the key of the hashes of headers. Only a server that knows it could make another header with the same

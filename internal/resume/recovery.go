@@ -28,16 +28,6 @@ type recovery struct {
 	late  bool // the Read took too long; guarded by mu
 }
 
-// makeRecovery returns the recovery of the body. The first call makes it.
-func (b *Body) makeRecovery() *recovery {
-	if b.recovery == nil {
-		b.mu.Lock()
-		b.recovery = &recovery{start: b.begin, decompressed: b.resp.Uncompressed}
-		b.mu.Unlock()
-	}
-	return b.recovery
-}
-
 // beginRead bounds a Read.
 func (b *Body) beginRead() {
 	r := b.recovery

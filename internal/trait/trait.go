@@ -32,18 +32,17 @@ func Temporary(err error) bool {
 
 // Wraps reports whether f returns true for err or for any error that it wraps.
 func Wraps(err error, f func(error) bool) bool {
-	for err != nil {
-		if f(err) {
-			return true
-		}
-		switch e := err.(type) {
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			return slices.ContainsFunc(e.Unwrap(), func(e error) bool { return Wraps(e, f) })
-		default:
-			return false
-		}
+	if err == nil {
+		return false
+	}
+	if f(err) {
+		return true
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return Wraps(e.Unwrap(), f)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(e error) bool { return Wraps(e, f) })
 	}
 	return false
 }
