@@ -169,8 +169,8 @@ func (e Exponential) Validate() error {
 	var bad faults
 	bad.curve("Base", e.Base, base, "Factor", e.Factor, "Max", e.Max, top)
 	bad.add(e.Factor != 0 && e.Jitter == "decorrelated", "Factor", e.Factor, "has no effect with Jitter decorrelated")
-	bad.add(!known, "Jitter", e.Jitter, "is none of "+strings.Join(Jitters, ", "))
-	bad.add(e.JitterFactor != 0 && most == 0, "JitterFactor", e.JitterFactor, "has no effect with Jitter "+e.Jitter)
+	bad.add(!known, "Jitter", e.Jitter, "is none of %s", strings.Join(Jitters, ", "))
+	bad.add(e.JitterFactor != 0 && most == 0, "JitterFactor", e.JitterFactor, "has no effect with Jitter %s", e.Jitter)
 	bad.share("JitterFactor", e.JitterFactor, most)
 	return errors.Join(bad...)
 }
@@ -305,9 +305,9 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %v %s", f.Field, f.Valu
 type faults []error
 
 // add appends a fault if the value is wrong.
-func (f *faults) add(wrong bool, field string, value any, reason string) {
+func (f *faults) add(wrong bool, field string, value any, reason string, args ...any) {
 	if wrong {
-		*f = append(*f, &Fault{field, value, reason})
+		*f = append(*f, &Fault{field, value, fmt.Sprintf(reason, args...)})
 	}
 }
 
@@ -315,7 +315,7 @@ func (f *faults) add(wrong bool, field string, value any, reason string) {
 func (f *faults) share(field string, jitter, most float64) {
 	wrong := jitter != 0 && share(jitter, most, 0) == 0
 	f.add(wrong && most == math.MaxFloat64, field, jitter, "is not a finite number above zero")
-	f.add(wrong && most > 0 && most <= 1, field, jitter, fmt.Sprintf("is not a number from 0 to %.4g", most))
+	f.add(wrong && most > 0 && most <= 1, field, jitter, "is not a number from 0 to %.4g", most)
 }
 
 // curve checks the fields that most formulas have: the first wait, the factor between the waits
@@ -325,5 +325,5 @@ func (f *faults) curve(first string, d, low time.Duration, factor string, by flo
 	f.add(d < 0, first, d, "is negative")
 	f.add(by != 0 && growth(by, 0) == 0, factor, by, "is not a finite number of at least 1")
 	f.add(top < 0, last, top, "is negative")
-	f.add(low > high, last, high, fmt.Sprintf("is less than %s (%v)", first, low))
+	f.add(low > high, last, high, "is less than %s (%v)", first, low)
 }
