@@ -16,7 +16,7 @@ import (
 // A value beyond these bounds can only be a mistake.
 const (
 	maxAttempts = 1000
-	maxRate     = 1e9 // one attempt per nanosecond
+	maxRate     = 1e9 // one attempt per nanosecond; maxRate and the others are also in texts
 	maxMemory   = 64 << 20
 	maxAgain    = 1 << 30
 
@@ -35,8 +35,8 @@ const (
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad faults
-	bad.add(r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than %d attempts", maxAttempts)
-	bad.add(r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
+	add(&bad, r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than 1000 attempts")
+	add(&bad, r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
@@ -52,21 +52,21 @@ func (r Rule) Validate() error {
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
 	checkOff(&bad, "ReplayBuffer", r.ReplayBuffer)
-	bad.add(r.ReplayBuffer > maxMemory, "ReplayBuffer", r.ReplayBuffer, "is more than 64 MiB (%d bytes)", maxMemory)
+	add(&bad, r.ReplayBuffer > maxMemory, "ReplayBuffer", r.ReplayBuffer, "is more than 64 MiB (67108864 bytes)")
 	bad.checkSwitch("Resume", r.Resume)
 	checkOff(&bad, "MaxRefetch", r.MaxRefetch)
-	bad.add(r.MaxRefetch > maxAgain, "MaxRefetch", r.MaxRefetch, "is more than 1 GiB (%d bytes)", maxAgain)
+	add(&bad, r.MaxRefetch > maxAgain, "MaxRefetch", r.MaxRefetch, "is more than 1 GiB (1073741824 bytes)")
 	return errors.Join(bad...)
 }
 
 // checkOff refuses a negative value that is not Off, because it can only be a mistake.
 func checkOff[T ~int64 | float64](bad *faults, field string, value T) {
-	bad.add(value < 0 && value != Off, field, value, "is negative; policy.Off turns the setting off")
+	add(bad, value < 0 && value != Off, field, value, "is negative; policy.Off turns the setting off")
 }
 
 // checkSwitch refuses a value that a Switch does not have.
 func (f *faults) checkSwitch(field string, s Switch) {
-	f.add(s < Off || s > On, field, s, "is none of off and on")
+	add(f, s < Off || s > On, field, s, "is none of off and on")
 }
 
 // checkTime refuses a time that can only be a mistake. A number without its unit
@@ -74,13 +74,14 @@ func (f *faults) checkSwitch(field string, s Switch) {
 // allows both, and both are easily overlooked.
 func (f *faults) checkTime(field string, d time.Duration) {
 	checkOff(f, field, d)
-	meant, unit := d*time.Millisecond, "time.Millisecond"
-	if d < 100 {
-		meant, unit = d*time.Second, "time.Second"
+	if d > 0 && d < minTime {
+		meant, unit := d*time.Millisecond, "time.Millisecond"
+		if d < 100 {
+			meant, unit = d*time.Second, "time.Second"
+		}
+		f.note(field, d, fmt.Sprintf("is less than a microsecond; did you mean %v (%d * %s)?", meant, d, unit))
 	}
-	f.add(d > 0 && d < minTime, field, d,
-		"is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
-	f.add(d > maxTime && d != math.MaxInt64, field, d,
+	add(f, d > maxTime && d != math.MaxInt64, field, d,
 		"is more than ten years; was it multiplied by its unit twice?")
 }
 
@@ -117,7 +118,7 @@ func checkBackoff(b backoff.Backoff) []error {
 		return nil
 	case reflect.Pointer, reflect.Func:
 		if v.IsNil() {
-			bad.add(true, "Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
+			bad.note("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
 			return bad // its Validate would panic
 		}
 	}
@@ -135,7 +136,7 @@ func backoffErrors(err error) (bad faults) {
 	case nil:
 		return nil
 	case *formula.Fault:
-		bad.add(true, "Backoff."+err.Field, err.Value, "%s", err.Reason)
+		bad.note("Backoff."+err.Field, err.Value, err.Reason)
 		return bad
 	case *FieldError:
 		return faults{&FieldError{"Backoff." + err.Field, err.Err}}
@@ -173,14 +174,18 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // faults are the faults of a rule, in the order of its fields.
 type faults []error
 
-// add appends a fault if the value is wrong. A value that is nil is left out of its text.
-func (f *faults) add(wrong bool, field string, value any, reason string, args ...any) {
-	if !wrong {
-		return
+// add notes a fault if the value is wrong. Rules may be made for each request, so a value that is right is not
+// put into an interface.
+func add[T any](bad *faults, wrong bool, field string, value T, reason string) {
+	if wrong {
+		bad.note(field, value, reason)
 	}
-	text := fmt.Sprintf(reason, args...)
+}
+
+// note appends a fault. A value that is nil is left out of its text.
+func (f *faults) note(field string, value any, reason string) {
 	if value != nil {
-		text = show(reflect.ValueOf(value)) + " " + text
+		reason = show(reflect.ValueOf(value)) + " " + reason
 	}
-	*f = append(*f, &FieldError{field, errors.New(text)})
+	*f = append(*f, &FieldError{field, errors.New(reason)})
 }

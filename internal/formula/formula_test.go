@@ -126,7 +126,7 @@ func TestValidateNamesEveryBadField(t *testing.T) {
 		{Exponential{Max: 500 * ms}, "Max: 500ms is less than Base (1s)"},
 		{Exponential{Base: 500 * ms, Max: 500 * ms, JitterFactor: 100}, ""},
 		{Exponential{Jitter: "Full"}, "Jitter: Full is none of add, full, equal, decorrelated, proportional, normal, none"},
-		{Exponential{Jitter: "equal", JitterFactor: 0.5}, "JitterFactor: 0.5 has no effect with Jitter equal"},
+		{Exponential{Jitter: "equal", JitterFactor: 0.5}, "JitterFactor: 0.5 has no effect with this Jitter"},
 		{Exponential{Jitter: "decorrelated", Factor: 3}, "Factor: 3 has no effect with Jitter decorrelated"},
 		{Exponential{Jitter: "add", JitterFactor: -1}, "JitterFactor: -1 is not a finite number above zero"},
 		{Exponential{JitterFactor: nan}, "JitterFactor: NaN is not a finite number above zero"},
