@@ -13,10 +13,10 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A value beyond these bounds can only be a mistake.
+// A value beyond these bounds can only be a mistake. The texts of the faults name the bounds, too.
 const (
 	maxAttempts = 1000
-	maxRate     = 1e9 // one attempt per nanosecond; maxRate and the others are also in texts
+	maxRate     = 1e9 // one attempt per nanosecond
 	maxMemory   = 64 << 20
 	maxAgain    = 1 << 30
 
