@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"compress/zlib"
 	"errors"
@@ -175,7 +176,8 @@ type provider struct {
 	// waits are responses and the shortest time after which the request comes back.
 	waits map[string]wait
 	// together are pairs of requests that share a wait, and apart are pairs that do
-	// not. The first request of a pair is refused by the response limit.
+	// not. The first request of a pair is refused by the response limit, which is a 429
+	// with a Retry-After if it is empty.
 	limit    string
 	together map[string][2]string
 	apart    map[string][2]string
@@ -228,12 +230,7 @@ func (p provider) retries(t *testing.T) {
 	}
 }
 
-func (p provider) at() string {
-	if p.path == "" {
-		return "/"
-	}
-	return p.path
-}
+func (p provider) at() string { return cmp.Or(p.path, "/") }
 
 // waitsLong tests the waits and their units. Jitter of up to a second may be added.
 func (p provider) waitsLong(t *testing.T) {
@@ -255,7 +252,7 @@ func (p provider) scopes(t *testing.T) {
 	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
 		for name, pair := range pairs {
 			inBubble(t, kind+"/"+name, func(t *testing.T) {
-				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, policy.Rule{ShareRetryAfter: policy.On}.Or(p.rule()))
+				tr := newTransport(t, &script{t: t, texts: []string{cmp.Or(p.limit, "429 Too Many Requests\nRetry-After: 20\n\n")}}, policy.Rule{ShareRetryAfter: policy.On}.Or(p.rule()))
 				done := make(chan error)
 				go func() {
 					resp, err := tr.RoundTrip(request(t, pair[0]))
