@@ -57,14 +57,6 @@ func between(low, high time.Duration, u float64) time.Duration {
 	return low + min(time.Duration(u*(float64(high-low)+1)), high-low)
 }
 
-// Plus returns a + b without overflow. a and b must not be negative.
-func Plus(a, b time.Duration) time.Duration {
-	if a > forever-b {
-		return forever
-	}
-	return a + b
-}
-
 // positive returns d, or the default if d is zero or invalid.
 func positive(d, otherwise time.Duration) time.Duration { return cmp.Or(max(d, 0), otherwise) }
 
@@ -188,7 +180,8 @@ type Google struct{ MaximumBackoff time.Duration }
 // At returns the wait before retry n.
 func (g Google) At(n int, _ time.Duration, u float64) time.Duration {
 	top := positive(g.MaximumBackoff, 32*time.Second)
-	return min(Plus(grow(time.Second, 2, n, top), between(0, 1000, u)*time.Millisecond), top)
+	random := min(between(0, 1000, u)*time.Millisecond, top)
+	return min(grow(time.Second, 2, n, top), top-random) + random
 }
 
 // Validate returns a Fault if the field is invalid.

@@ -109,9 +109,6 @@ func TestArithmeticKeepsToItsBounds(t *testing.T) {
 	assert.Equal(t, 5*sec, Times(sec, math.NaN(), 5*sec))
 	assert.Zero(t, Times(sec, math.Inf(-1), 5*sec))
 	assert.Zero(t, Times(sec, 1, -1))
-	assert.Equal(t, forever, Plus(forever, 1))
-	assert.Equal(t, forever, Plus(forever-1, 1))
-	assert.Equal(t, 3*sec, Plus(sec, 2*sec))
 	assert.Equal(t, sec, grow(sec, 2, lowest, forever))
 	assert.Equal(t, forever, grow(1, 2, 63, forever))
 }
