@@ -15,7 +15,7 @@ package classify
 
 import "strings"
 
-// http3Phrases are errors without a code.
+// http3Phrases are errors that their beginning tells.
 var http3Phrases = []phrase{
 	// http3/transport.go, Transport.roundTripOpt: the request can never be
 	// sent.

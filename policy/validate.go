@@ -37,7 +37,7 @@ func (r Rule) Validate() error {
 	var bad faults
 	add(&bad, r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than 1000 attempts")
 	add(&bad, r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
-	bad = append(bad, checkBackoff(r.Backoff)...)
+	bad.checkBackoff(r.Backoff)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
@@ -85,72 +85,69 @@ func (f *faults) checkTime(field string, d time.Duration) {
 		"is more than ten years; was it multiplied by its unit twice?")
 }
 
-// checkTimes is checkTime for the fields of a formula of package backoff. A single
-// nanosecond is legal there. It is how to write the shortest wait, because zero
-// stands for the default.
-func checkTimes(b backoff.Backoff) (bad faults) {
-	v := reflect.Indirect(reflect.ValueOf(b))
-	if v.Type().PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
-		return nil
-	}
-	check := func(field string, d time.Duration) {
-		if d > time.Nanosecond {
-			bad.checkTime(field, d)
-		}
-	}
-	if c, ok := v.Interface().(backoff.Constant); ok {
-		check("Backoff", time.Duration(c))
-		return bad
-	}
-	for i := range v.NumField() {
-		if d, ok := v.Field(i).Interface().(time.Duration); ok {
-			check("Backoff."+v.Type().Field(i).Name, d)
-		}
-	}
-	return bad
-}
-
-// checkBackoff returns the faults of b.
-func checkBackoff(b backoff.Backoff) []error {
-	var bad faults
-	switch v := reflect.ValueOf(b); v.Kind() {
-	case reflect.Invalid: // nil inherits
-		return nil
-	case reflect.Pointer, reflect.Func:
-		if v.IsNil() {
-			bad.note("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
-			return bad // its Validate would panic
-		}
+// checkBackoff checks a back-off.
+func (f *faults) checkBackoff(b backoff.Backoff) {
+	v := reflect.ValueOf(b)
+	switch kind := v.Kind(); {
+	case kind == reflect.Invalid: // nil inherits
+		return
+	case (kind == reflect.Pointer || kind == reflect.Func) && v.IsNil(): // its Validate would panic
+		f.note("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
+		return
 	}
 	if own, ok := b.(interface{ Validate() error }); ok {
-		bad = backoffErrors(own.Validate())
+		f.addOwn(own.Validate())
 	}
-	return append(bad, checkTimes(b)...)
+	f.checkTimes(reflect.Indirect(v))
 }
 
-// backoffErrors returns the faults that a Backoff's own Validate found, under
+// addOwn adds the faults that a Backoff's own Validate found, under
 // "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
 // with a text of their own stay together.
-func backoffErrors(err error) (bad faults) {
+func (f *faults) addOwn(err error) {
 	switch err := err.(type) {
 	case nil:
-		return nil
+		return
 	case *formula.Fault:
-		bad.note("Backoff."+err.Field, err.Value, err.Reason)
-		return bad
+		f.note("Backoff."+err.Field, err.Value, err.Reason)
+		return
 	case *FieldError:
-		return faults{&FieldError{"Backoff." + err.Field, err.Err}}
+		*f = append(*f, &FieldError{"Backoff." + err.Field, err.Err})
+		return
 	case interface{ Unwrap() []error }:
 		parts := err.Unwrap()
 		if joined := errors.Join(parts...); joined == nil || joined.Error() != err.(error).Error() {
 			break
 		}
 		for _, part := range parts {
-			bad = append(bad, backoffErrors(part)...)
+			f.addOwn(part)
 		}
-		return bad
+		return
 	}
-	return faults{&FieldError{"Backoff", err}}
+	*f = append(*f, &FieldError{"Backoff", err})
+}
+
+// checkTimes is checkTime for the fields of a formula of package backoff. A single
+// nanosecond is legal there. It is how to write the shortest wait, because zero
+// stands for the default.
+func (f *faults) checkTimes(v reflect.Value) {
+	if v.Type().PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
+		return
+	}
+	check := func(field string, d time.Duration) {
+		if d > time.Nanosecond {
+			f.checkTime(field, d)
+		}
+	}
+	if c, ok := v.Interface().(backoff.Constant); ok {
+		check("Backoff", time.Duration(c))
+		return
+	}
+	for i := range v.NumField() {
+		if d, ok := v.Field(i).Interface().(time.Duration); ok {
+			check("Backoff."+v.Type().Field(i).Name, d)
+		}
+	}
 }
 
 // A FieldError is one fault of a configuration. Several are joined ([errors.Join]), so

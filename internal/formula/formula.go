@@ -24,7 +24,7 @@ const (
 	Stop time.Duration = -1
 	// JustBelowOne is the largest number that rand.Float64 can return.
 	JustBelowOne = 1 - 1.0/(1<<53)
-	// forever is for sums and products that must not overflow.
+	// forever is for products that must not overflow.
 	forever time.Duration = math.MaxInt64
 )
 
