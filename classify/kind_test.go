@@ -43,6 +43,7 @@ func TestErrors(t *testing.T) {
 		{"a read timeout", opError("read", os.ErrDeadlineExceeded), ErrorTimeout, Ambiguous},
 		{"ETIMEDOUT of a connection in use", opError("read", os.NewSyscallError("read", syscall.ETIMEDOUT)), ErrorTimeout, Ambiguous},
 		{"a timeout that url.Error does not see", &url.Error{Op: "Get", Err: fmt.Errorf("in vain: %w", timeout{true})}, ErrorTimeout, Ambiguous},
+		{"the Timeout of a client", late{errors.New("net/http: request canceled (Client.Timeout exceeded while awaiting headers)")}, ErrorTimeout, Ambiguous},
 		{"a Timeout method that says no", timeout{false}, ErrorOther, Final},
 
 		{"pitfall 25: NXDOMAIN", opError("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), ErrorDNS, Final},
@@ -114,6 +115,11 @@ type unanswered struct{ error }
 
 func (unanswered) Unanswered()     {}
 func (e unanswered) Unwrap() error { return e.error }
+
+// late is an error that only its Timeout method tells.
+type late struct{ error }
+
+func (late) Timeout() bool { return true }
 
 type timeout struct{ is bool }
 

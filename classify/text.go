@@ -84,10 +84,6 @@ var phrases = []phrase{
 	{"connection error: ", ErrorProtocol, Ambiguous},
 	{"http2: frame too large", ErrorProtocol, Ambiguous},
 
-	// net/http/transport.go, errRequestCanceledConn and, for Request.Cancel,
-	// errRequestCanceled (the text of h2_bundle.go's http2errRequestCanceled).
-	{"http: request canceled", ErrorCanceled, Final},
-
 	// net/http/transport.go, tlsHandshakeTimeoutError: nothing is sent before
 	// the handshake is over. Its Timeout method does not say which timeout it
 	// was.
@@ -135,14 +131,19 @@ var phrases = []phrase{
 	{"http2: client conn could not be established", ErrorDial, Refused},
 }
 
-// byReasonPhrase reads a proxy's response to CONNECT: net/http/transport.go, Transport.dialConn. The
-// text is the reason phrase of its status line, and the error wraps nothing. The phrases are those of
-// RFC 9110 §15, for 408 and 504 also those of RFC 2616 §6.1.1, and for 503 also that of nginx. A
-// proxy may write others, and then its status is not known. The class is Ambiguous, because other
-// transports make such errors of a server's response. Package transport knows better if its base is
-// net/http's.
-func byReasonPhrase(text string) (ErrorType, Class) {
+// byWholeText knows the texts that are none of these with words behind them.
+func byWholeText(text string) (ErrorType, Class) {
 	switch text {
+	// net/http/transport.go, errRequestCanceledConn and, for Request.Cancel, errRequestCanceled (the text
+	// of h2_bundle.go's http2errRequestCanceled). An http.Client adds to them that its Timeout is over.
+	case "net/http: request canceled while waiting for connection", "net/http: request canceled":
+		return ErrorCanceled, Final
+	// net/http/transport.go, Transport.dialConn: a proxy's response to CONNECT. The text is the
+	// reason phrase of its status line, and the error wraps nothing. The phrases are those of RFC 9110
+	// §15, for 408 and 504 also those of RFC 2616 §6.1.1, and for 503 also that of nginx. A proxy may
+	// write others, and then its status is not known. The class is Ambiguous, because other
+	// transports make such errors of a server's response. Package transport knows better if its base is
+	// net/http's.
 	case "Request Timeout", "Request Time-out", "Too Many Requests", "Internal Server Error", "Bad Gateway",
 		"Service Unavailable", "Service Temporarily Unavailable", "Gateway Timeout", "Gateway Time-out":
 		return ErrorDial, Ambiguous
@@ -194,7 +195,7 @@ func byPhrase(text string) (ErrorType, Class) {
 	if kind, is := find(phrases, strings.TrimPrefix(text, "net/")); kind != "" {
 		return kind, is
 	}
-	if kind, is := byReasonPhrase(text); kind != "" {
+	if kind, is := byWholeText(text); kind != "" {
 		return kind, is
 	}
 	return byStreamText(text)

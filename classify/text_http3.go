@@ -15,14 +15,15 @@ package classify
 
 import "strings"
 
-// http3Phrases are errors without a code.
+// http3Phrases are errors that their beginning tells.
 var http3Phrases = []phrase{
 	// http3/transport.go, Transport.roundTripOpt: the request can never be
 	// sent.
 	{"http3: nil Request.", ErrorProtocol, Final},
 	{"http3: no Host in request URL", ErrorProtocol, Final},
 	{"http3: unsupported protocol scheme: ", ErrorProtocol, Final},
-	{"http3: invalid ", ErrorProtocol, Final},
+	{"http3: invalid method ", ErrorProtocol, Final},
+	{"http3: invalid http header field ", ErrorProtocol, Final},
 
 	// http3/stream.go, RequestStream.ReadResponse, and http3/client.go,
 	// ClientConn.doRequest: the response is not HTTP/3.

@@ -94,6 +94,11 @@ func TestHTTP3Errors(t *testing.T) {
 		}
 	}
 
+	// An error of the response, with words of its own.
+	kind, is := judge(fmt.Errorf("http3: invalid response: %w", io.ErrUnexpectedEOF))
+	assert.Equal(t, ErrorReset, kind)
+	assert.Equal(t, Ambiguous, is)
+
 	// The older form wraps nothing.
 	for _, text := range []string{"H3_REQUEST_CANCELLED", "H3_INTERNAL_ERROR", "stream 0 canceled by remote with error code 256"} {
 		kind, is := judge(errors.New(text))
@@ -102,7 +107,7 @@ func TestHTTP3Errors(t *testing.T) {
 	}
 
 	// A certificate is more than the connection that it ended.
-	kind, is := judge(&wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}})
+	kind, is = judge(&wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}})
 	assert.Equal(t, ErrorTLS, kind)
 	assert.Equal(t, Final, is)
 	kind, is = judge(&wrapping{"http3: conn unusable: CRYPTO_ERROR", []error{&wrapping{"CRYPTO_ERROR 0x12a (remote)", closed}}})

@@ -536,17 +536,14 @@ func byHTTP2(serve func(*http2Server)) func(*testing.T) error {
 	return func(t *testing.T) error { return http2Error(t, "GET", nil, serve) }
 }
 
-func clientConn(t *testing.T) http.RoundTripper {
-	target := strings.TrimPrefix(listen(t, discard), "http://")
-	cc, err := transport(t).NewClientConn(t.Context(), "http", target)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
+func clientConn(t *testing.T) http.RoundTripper { return newClientConn(t, transport(t), discard) }
 
 func clientConnHTTP2(t *testing.T, f func(net.Conn)) *http.ClientConn {
-	target := strings.TrimPrefix(listen(t, f), "http://")
-	cc, err := transportHTTP2(t).NewClientConn(t.Context(), "http", target)
+	return newClientConn(t, transportHTTP2(t), f)
+}
+
+func newClientConn(t *testing.T, tr *http.Transport, f func(net.Conn)) *http.ClientConn {
+	cc, err := tr.NewClientConn(t.Context(), "http", strings.TrimPrefix(listen(t, f), "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc

@@ -26,13 +26,3 @@ func TestRouteScope(t *testing.T) {
 	}
 	assert.NotContains(t, same, "17")
 }
-
-func TestCredentialsAndHost(t *testing.T) {
-	req := httptest.NewRequest("GET", "http://h.test/a", nil)
-	assert.Empty(t, KeyByCredentials(req))
-	for _, token := range []string{"a", "b"} {
-		req.Header.Set("X-Api-Key", token)
-		assert.Contains(t, KeyByCredentials(req), token)
-		assert.Empty(t, KeyByHost(req))
-	}
-}

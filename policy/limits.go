@@ -132,22 +132,22 @@ type Hedge struct {
 func (l RateLimit) check(bad *faults) {
 	bad.checkSwitch("RateLimit.Enabled", l.Enabled)
 	rate := l.PerSecond
-	bad.add(math.IsNaN(rate), "RateLimit.PerSecond", rate, "is not a number of requests per second")
-	bad.add(rate < 0, "RateLimit.PerSecond", rate, "is negative; Enabled: policy.Off turns the limit off")
-	bad.add(rate > maxRate, "RateLimit.PerSecond", rate, "is more than %g requests per second", maxRate)
-	bad.add(rate != 0 && l.Burst < 0, "RateLimit.Burst", l.Burst,
+	add(bad, math.IsNaN(rate), "RateLimit.PerSecond", rate, "is not a number of requests per second")
+	add(bad, rate < 0, "RateLimit.PerSecond", rate, "is negative; Enabled: policy.Off turns the limit off")
+	add(bad, rate > maxRate, "RateLimit.PerSecond", rate, "is more than 1e+09 requests per second")
+	add(bad, rate != 0 && l.Burst < 0, "RateLimit.Burst", l.Burst,
 		"would let nothing through; leave Burst at 0 for PerSecond rounded up")
 }
 
 func (b RetryBudget) check(bad *faults) {
 	checkOff(bad, "RetryBudget.Ratio", b.Ratio)
 	checkOff(bad, "RetryBudget.MinPerSecond", b.MinPerSecond)
-	bad.add(math.IsNaN(b.Ratio), "RetryBudget.Ratio", b.Ratio, "is not a number of retries")
-	bad.add(math.IsNaN(b.MinPerSecond), "RetryBudget.MinPerSecond", b.MinPerSecond, "is not a number of retries")
-	bad.add(b.Ratio > 1, "RetryBudget.Ratio", b.Ratio,
-		"is more than one retry for each request; 0.2 is 20 %%, and Enabled: policy.Off turns the budget off")
-	bad.add(b.MinPerSecond > 1e6, "RetryBudget.MinPerSecond", b.MinPerSecond, "is more than a million retries")
-	bad.add(b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off, "RetryBudget", nil,
+	add(bad, math.IsNaN(b.Ratio), "RetryBudget.Ratio", b.Ratio, "is not a number of retries")
+	add(bad, math.IsNaN(b.MinPerSecond), "RetryBudget.MinPerSecond", b.MinPerSecond, "is not a number of retries")
+	add(bad, b.Ratio > 1, "RetryBudget.Ratio", b.Ratio,
+		"is more than one retry for each request; 0.2 is 20 %, and Enabled: policy.Off turns the budget off")
+	add(bad, b.MinPerSecond > 1e6, "RetryBudget.MinPerSecond", b.MinPerSecond, "is more than a million retries")
+	add(bad, b.Ratio == Off && b.MinPerSecond == Off && b.Enabled != Off, "RetryBudget", any(nil),
 		"would earn no retries at all; Enabled: policy.Off turns the budget off, MaxAttempts: 1 the retries")
 	bad.checkSwitch("RetryBudget.Enabled", b.Enabled)
 }
@@ -160,19 +160,19 @@ func (g CircuitBreaker) check(bad *faults) {
 func (g Concurrency) check(bad *faults) {
 	bad.checkSwitch("Concurrency.Enabled", g.Enabled)
 	bad.checkSwitch("Concurrency.FailFast", g.FailFast)
-	bad.add(g.Max < 0, "Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
-	bad.add(g.Max == 0 && g.Enabled == On, "Concurrency.Enabled", g.Enabled,
+	add(bad, g.Max < 0, "Concurrency.Max", g.Max, "is negative; Enabled: policy.Off turns the limit off")
+	add(bad, g.Max == 0 && g.Enabled == On, "Concurrency.Enabled", g.Enabled,
 		"needs a Max, the most requests that the host takes at a time")
 }
 
 func (h Hedge) check(bad *faults) {
 	bad.checkSwitch("Hedge.Enabled", h.Enabled)
 	bad.checkSwitch("Hedge.UnsafeMethods", h.UnsafeMethods)
-	bad.add(h.Delay < 0, "Hedge.Delay", h.Delay, "is negative; Enabled: policy.Off turns hedging off")
+	add(bad, h.Delay < 0, "Hedge.Delay", h.Delay, "is negative; Enabled: policy.Off turns hedging off")
 	bad.checkTime("Hedge.Delay", max(h.Delay, 0))
 	inRange := h.Percentile > 1 && h.Percentile <= 99.9
-	bad.add(h.Percentile != 0 && !inRange, "Hedge.Percentile", h.Percentile,
-		"is not above 1 and at most 99.9; 98 sends 2 %% more")
+	add(bad, h.Percentile != 0 && !inRange, "Hedge.Percentile", h.Percentile,
+		"is not above 1 and at most 99.9; 98 sends 2 % more")
 }
 
 // String returns "on", "off", or "inherit" for the zero value.

@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A value beyond these bounds can only be a mistake.
+// A value beyond these bounds can only be a mistake. The texts of the faults name the bounds, too.
 const (
 	maxAttempts = 1000
 	maxRate     = 1e9 // one attempt per nanosecond
@@ -35,9 +35,9 @@ const (
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad faults
-	bad.add(r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than %d attempts", maxAttempts)
-	bad.add(r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
-	bad = append(bad, checkBackoff(r.Backoff)...)
+	add(&bad, r.MaxAttempts > maxAttempts, "MaxAttempts", r.MaxAttempts, "is more than 1000 attempts")
+	add(&bad, r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "is not a number of attempts; 1 turns retries off")
+	bad.checkBackoff(r.Backoff)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
@@ -52,21 +52,21 @@ func (r Rule) Validate() error {
 	r.Concurrency.check(&bad)
 	r.Hedge.check(&bad)
 	checkOff(&bad, "ReplayBuffer", r.ReplayBuffer)
-	bad.add(r.ReplayBuffer > maxMemory, "ReplayBuffer", r.ReplayBuffer, "is more than 64 MiB (%d bytes)", maxMemory)
+	add(&bad, r.ReplayBuffer > maxMemory, "ReplayBuffer", r.ReplayBuffer, "is more than 64 MiB (67108864 bytes)")
 	bad.checkSwitch("Resume", r.Resume)
 	checkOff(&bad, "MaxRefetch", r.MaxRefetch)
-	bad.add(r.MaxRefetch > maxAgain, "MaxRefetch", r.MaxRefetch, "is more than 1 GiB (%d bytes)", maxAgain)
+	add(&bad, r.MaxRefetch > maxAgain, "MaxRefetch", r.MaxRefetch, "is more than 1 GiB (1073741824 bytes)")
 	return errors.Join(bad...)
 }
 
 // checkOff refuses a negative value that is not Off, because it can only be a mistake.
 func checkOff[T ~int64 | float64](bad *faults, field string, value T) {
-	bad.add(value < 0 && value != Off, field, value, "is negative; policy.Off turns the setting off")
+	add(bad, value < 0 && value != Off, field, value, "is negative; policy.Off turns the setting off")
 }
 
 // checkSwitch refuses a value that a Switch does not have.
 func (f *faults) checkSwitch(field string, s Switch) {
-	f.add(s < Off || s > On, field, s, "is none of off and on")
+	add(f, s < Off || s > On, field, s, "is none of off and on")
 }
 
 // checkTime refuses a time that can only be a mistake. A number without its unit
@@ -74,82 +74,80 @@ func (f *faults) checkSwitch(field string, s Switch) {
 // allows both, and both are easily overlooked.
 func (f *faults) checkTime(field string, d time.Duration) {
 	checkOff(f, field, d)
-	meant, unit := d*time.Millisecond, "time.Millisecond"
-	if d < 100 {
-		meant, unit = d*time.Second, "time.Second"
+	if d > 0 && d < minTime {
+		meant, unit := d*time.Millisecond, "time.Millisecond"
+		if d < 100 {
+			meant, unit = d*time.Second, "time.Second"
+		}
+		f.note(field, d, fmt.Sprintf("is less than a microsecond; did you mean %v (%d * %s)?", meant, d, unit))
 	}
-	f.add(d > 0 && d < minTime, field, d,
-		"is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
-	f.add(d > maxTime && d != math.MaxInt64, field, d,
+	add(f, d > maxTime && d != math.MaxInt64, field, d,
 		"is more than ten years; was it multiplied by its unit twice?")
 }
 
-// checkTimes is checkTime for the fields of a formula of package backoff. A single
-// nanosecond is legal there. It is how to write the shortest wait, because zero
-// stands for the default.
-func checkTimes(b backoff.Backoff) (bad faults) {
-	v := reflect.Indirect(reflect.ValueOf(b))
-	if v.Type().PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
-		return nil
-	}
-	check := func(field string, d time.Duration) {
-		if d > time.Nanosecond {
-			bad.checkTime(field, d)
-		}
-	}
-	if c, ok := v.Interface().(backoff.Constant); ok {
-		check("Backoff", time.Duration(c))
-		return bad
-	}
-	for i := range v.NumField() {
-		if d, ok := v.Field(i).Interface().(time.Duration); ok {
-			check("Backoff."+v.Type().Field(i).Name, d)
-		}
-	}
-	return bad
-}
-
-// checkBackoff returns the faults of b.
-func checkBackoff(b backoff.Backoff) []error {
-	var bad faults
-	switch v := reflect.ValueOf(b); v.Kind() {
-	case reflect.Invalid: // nil inherits
-		return nil
-	case reflect.Pointer, reflect.Func:
-		if v.IsNil() {
-			bad.add(true, "Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
-			return bad // its Validate would panic
-		}
+// checkBackoff checks a back-off.
+func (f *faults) checkBackoff(b backoff.Backoff) {
+	v := reflect.ValueOf(b)
+	switch kind := v.Kind(); {
+	case kind == reflect.Invalid: // nil inherits
+		return
+	case (kind == reflect.Pointer || kind == reflect.Func) && v.IsNil(): // its Validate would panic
+		f.note("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
+		return
 	}
 	if own, ok := b.(interface{ Validate() error }); ok {
-		bad = backoffErrors(own.Validate())
+		f.addOwn(own.Validate())
 	}
-	return append(bad, checkTimes(b)...)
+	f.checkTimes(reflect.Indirect(v))
 }
 
-// backoffErrors returns the faults that a Backoff's own Validate found, under
+// addOwn adds the faults that a Backoff's own Validate found, under
 // "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
 // with a text of their own stay together.
-func backoffErrors(err error) (bad faults) {
+func (f *faults) addOwn(err error) {
 	switch err := err.(type) {
 	case nil:
-		return nil
+		return
 	case *formula.Fault:
-		bad.add(true, "Backoff."+err.Field, err.Value, "%s", err.Reason)
-		return bad
+		f.note("Backoff."+err.Field, err.Value, err.Reason)
+		return
 	case *FieldError:
-		return faults{&FieldError{"Backoff." + err.Field, err.Err}}
+		*f = append(*f, &FieldError{"Backoff." + err.Field, err.Err})
+		return
 	case interface{ Unwrap() []error }:
 		parts := err.Unwrap()
 		if joined := errors.Join(parts...); joined == nil || joined.Error() != err.(error).Error() {
 			break
 		}
 		for _, part := range parts {
-			bad = append(bad, backoffErrors(part)...)
+			f.addOwn(part)
 		}
-		return bad
+		return
 	}
-	return faults{&FieldError{"Backoff", err}}
+	*f = append(*f, &FieldError{"Backoff", err})
+}
+
+// checkTimes is checkTime for the fields of a formula of package backoff. A single
+// nanosecond is legal there. It is how to write the shortest wait, because zero
+// stands for the default.
+func (f *faults) checkTimes(v reflect.Value) {
+	if v.Type().PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
+		return
+	}
+	check := func(field string, d time.Duration) {
+		if d > time.Nanosecond {
+			f.checkTime(field, d)
+		}
+	}
+	if c, ok := v.Interface().(backoff.Constant); ok {
+		check("Backoff", time.Duration(c))
+		return
+	}
+	for i := range v.NumField() {
+		if d, ok := v.Field(i).Interface().(time.Duration); ok {
+			check("Backoff."+v.Type().Field(i).Name, d)
+		}
+	}
 }
 
 // A FieldError is one fault of a configuration. Several are joined ([errors.Join]), so
@@ -173,14 +171,18 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // faults are the faults of a rule, in the order of its fields.
 type faults []error
 
-// add appends a fault if the value is wrong. A value that is nil is left out of its text.
-func (f *faults) add(wrong bool, field string, value any, reason string, args ...any) {
-	if !wrong {
-		return
+// add notes a fault if the value is wrong. Rules may be made for each request, so a value that is right is not
+// put into an interface.
+func add[T any](bad *faults, wrong bool, field string, value T, reason string) {
+	if wrong {
+		bad.note(field, value, reason)
 	}
-	text := fmt.Sprintf(reason, args...)
+}
+
+// note appends a fault. A value that is nil is left out of its text.
+func (f *faults) note(field string, value any, reason string) {
 	if value != nil {
-		text = show(reflect.ValueOf(value)) + " " + text
+		reason = show(reflect.ValueOf(value)) + " " + reason
 	}
-	*f = append(*f, &FieldError{field, errors.New(text)})
+	*f = append(*f, &FieldError{field, errors.New(reason)})
 }

@@ -62,7 +62,7 @@ func Of(b backoff.Backoff, n int) []Bound {
 		for group := range slices.Chunk(waits, len(waits)/points) {
 			before = append(before, mean(group))
 		}
-		total = formula.Plus(total, mean(waits))
+		total += min(mean(waits), math.MaxInt64-total)
 		all = append(all, Bound{Lowest: low, Highest: high, Mean: mean(waits), Cumulated: total})
 	}
 	return all

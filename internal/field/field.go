@@ -68,7 +68,8 @@ func NamesZero(resp *http.Response) bool {
 // in returns the wait that the field names in a response of status 400 or above. No other response
 // can be a reason to send again or to wait.
 func (f *waitField) in(resp *http.Response) (wait time.Duration, ok bool) {
-	if resp == nil || resp.StatusCode < http.StatusBadRequest || len(resp.Header[f.key]) == 0 || f.counts != nil && !f.counts(resp) {
+	if resp == nil || resp.StatusCode < http.StatusBadRequest || len(resp.Header[f.key]) == 0 ||
+		f.counts != nil && !f.counts(resp) {
 		return 0, false
 	}
 	ref := received(resp.Header)

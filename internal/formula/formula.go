@@ -24,7 +24,7 @@ const (
 	Stop time.Duration = -1
 	// JustBelowOne is the largest number that rand.Float64 can return.
 	JustBelowOne = 1 - 1.0/(1<<53)
-	// forever is for sums and products that must not overflow.
+	// forever is for products that must not overflow.
 	forever time.Duration = math.MaxInt64
 )
 
@@ -55,14 +55,6 @@ func between(low, high time.Duration, u float64) time.Duration {
 		return low
 	}
 	return low + min(time.Duration(u*(float64(high-low)+1)), high-low)
-}
-
-// Plus returns a + b without overflow. a and b must not be negative.
-func Plus(a, b time.Duration) time.Duration {
-	if a > forever-b {
-		return forever
-	}
-	return a + b
 }
 
 // positive returns d, or the default if d is zero or invalid.
@@ -165,12 +157,13 @@ func (e Exponential) At(n int, prev time.Duration, u float64) time.Duration {
 func (e Exponential) Validate() error {
 	base, _, top, _ := e.fields()
 	_, most := e.jitterFactor()
-	known := e.Jitter == "" || slices.Contains(Jitters, e.Jitter)
 	var bad faults
 	bad.curve("Base", e.Base, base, "Factor", e.Factor, "Max", e.Max, top)
-	bad.add(e.Factor != 0 && e.Jitter == "decorrelated", "Factor", e.Factor, "has no effect with Jitter decorrelated")
-	bad.add(!known, "Jitter", e.Jitter, "is none of "+strings.Join(Jitters, ", "))
-	bad.add(e.JitterFactor != 0 && most == 0, "JitterFactor", e.JitterFactor, "has no effect with Jitter "+e.Jitter)
+	add(&bad, e.Factor != 0 && e.Jitter == "decorrelated", "Factor", e.Factor, "has no effect with Jitter decorrelated")
+	if e.Jitter != "" && !slices.Contains(Jitters, e.Jitter) {
+		add(&bad, true, "Jitter", e.Jitter, "is none of "+strings.Join(Jitters, ", "))
+	}
+	add(&bad, e.JitterFactor != 0 && most == 0, "JitterFactor", e.JitterFactor, "has no effect with this Jitter")
 	bad.share("JitterFactor", e.JitterFactor, most)
 	return errors.Join(bad...)
 }
@@ -187,13 +180,14 @@ type Google struct{ MaximumBackoff time.Duration }
 // At returns the wait before retry n.
 func (g Google) At(n int, _ time.Duration, u float64) time.Duration {
 	top := positive(g.MaximumBackoff, 32*time.Second)
-	return min(Plus(grow(time.Second, 2, n, top), between(0, 1000, u)*time.Millisecond), top)
+	random := min(between(0, 1000, u)*time.Millisecond, top)
+	return min(grow(time.Second, 2, n, top), top-random) + random
 }
 
 // Validate returns a Fault if the field is invalid.
 func (g Google) Validate() error {
 	var bad faults
-	bad.add(g.MaximumBackoff < 0, "MaximumBackoff", g.MaximumBackoff, "is negative")
+	add(&bad, g.MaximumBackoff < 0, "MaximumBackoff", g.MaximumBackoff, "is negative")
 	return errors.Join(bad...)
 }
 
@@ -304,26 +298,31 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %v %s", f.Field, f.Valu
 // a default.
 type faults []error
 
-// add appends a fault if the value is wrong.
-func (f *faults) add(wrong bool, field string, value any, reason string) {
+// add appends a fault if the value is wrong. Rules may be made for each request, so a value that is right
+// is not put into an interface.
+func add[T any](bad *faults, wrong bool, field string, value T, reason string) {
 	if wrong {
-		*f = append(*f, &Fault{field, value, reason})
+		*bad = append(*bad, &Fault{field, value, reason})
 	}
 }
 
 // share checks a jitter, which has no effect if most is zero.
 func (f *faults) share(field string, jitter, most float64) {
 	wrong := jitter != 0 && share(jitter, most, 0) == 0
-	f.add(wrong && most == math.MaxFloat64, field, jitter, "is not a finite number above zero")
-	f.add(wrong && most > 0 && most <= 1, field, jitter, fmt.Sprintf("is not a number from 0 to %.4g", most))
+	add(f, wrong && most == math.MaxFloat64, field, jitter, "is not a finite number above zero")
+	if wrong && most > 0 && most <= 1 {
+		add(f, true, field, jitter, fmt.Sprintf("is not a number from 0 to %.4g", most))
+	}
 }
 
 // curve checks the fields that most formulas have: the first wait, the factor between the waits
 // and the cap. low and high are the first wait and the cap with their defaults filled in, because a cap can
 // be too low for a default as well as for a given value.
 func (f *faults) curve(first string, d, low time.Duration, factor string, by float64, last string, top, high time.Duration) {
-	f.add(d < 0, first, d, "is negative")
-	f.add(by != 0 && growth(by, 0) == 0, factor, by, "is not a finite number of at least 1")
-	f.add(top < 0, last, top, "is negative")
-	f.add(low > high, last, high, fmt.Sprintf("is less than %s (%v)", first, low))
+	add(f, d < 0, first, d, "is negative")
+	add(f, by != 0 && growth(by, 0) == 0, factor, by, "is not a finite number of at least 1")
+	add(f, top < 0, last, top, "is negative")
+	if low > high {
+		add(f, true, last, high, fmt.Sprintf("is less than %s (%v)", first, low))
+	}
 }

@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"compress/zlib"
 	"errors"
@@ -151,6 +152,16 @@ func send(t testing.TB, tr http.RoundTripper, text string) (status int, waited t
 	return resp.StatusCode, time.Since(start), nil
 }
 
+// fetch sends a request and returns the body of the response.
+func fetch(t testing.TB, tr http.RoundTripper, text string) (body string, err error) {
+	t.Helper()
+	resp, err := tr.RoundTrip(request(t, text))
+	require.NoError(t, err)
+	all, err := io.ReadAll(resp.Body)
+	require.NoError(t, resp.Body.Close())
+	return string(all), err
+}
+
 // A provider is the test of one profile.
 type provider struct {
 	rule func() policy.Rule
@@ -165,7 +176,8 @@ type provider struct {
 	// waits are responses and the shortest time after which the request comes back.
 	waits map[string]wait
 	// together are pairs of requests that share a wait, and apart are pairs that do
-	// not. The first request of a pair is refused by the response limit.
+	// not. The first request of a pair is refused by the response limit, which is a 429
+	// with a Retry-After if it is empty.
 	limit    string
 	together map[string][2]string
 	apart    map[string][2]string
@@ -218,12 +230,7 @@ func (p provider) retries(t *testing.T) {
 	}
 }
 
-func (p provider) at() string {
-	if p.path == "" {
-		return "/"
-	}
-	return p.path
-}
+func (p provider) at() string { return cmp.Or(p.path, "/") }
 
 // waitsLong tests the waits and their units. Jitter of up to a second may be added.
 func (p provider) waitsLong(t *testing.T) {
@@ -245,7 +252,7 @@ func (p provider) scopes(t *testing.T) {
 	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
 		for name, pair := range pairs {
 			inBubble(t, kind+"/"+name, func(t *testing.T) {
-				tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, policy.Rule{ShareRetryAfter: policy.On}.Or(p.rule()))
+				tr := newTransport(t, &script{t: t, texts: []string{cmp.Or(p.limit, "429 Too Many Requests\nRetry-After: 20\n\n")}}, policy.Rule{ShareRetryAfter: policy.On}.Or(p.rule()))
 				done := make(chan error)
 				go func() {
 					resp, err := tr.RoundTrip(request(t, pair[0]))
@@ -296,13 +303,10 @@ func TestResponsesAreUnread(t *testing.T) {
 	for name, p := range providers {
 		for kind, response := range p.final {
 			base := &script{t: t, texts: []string{response}}
-			resp, err := newTransport(t, base, p.rule()).RoundTrip(request(t, "POST "+p.at()))
+			body, err := fetch(t, newTransport(t, base, p.rule()), "POST "+p.at())
 			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
 			_, want, _ := strings.Cut(response, "\n\n")
-			assert.Equal(t, want, string(body), "%s: %s", name, kind)
+			assert.Equal(t, want, body, "%s: %s", name, kind)
 		}
 	}
 }
@@ -403,6 +407,10 @@ func TestConditions(t *testing.T) {
 		"aws: S3 by its host":      {profile.AWS(), "POST https://bucket.s3.eu-north-1.amazonaws.com/a?uploads", "503 Error\n\n", 2},
 		"aws: S3 by its old host":  {profile.AWS(), "POST https://s3-eu-west-1.amazonaws.com/bucket/a?uploads", "503 Error\n\n", 2},
 		"aws: S3 Express":          {profile.AWS(), "POST https://bucket--x-s3.s3express-use1-az4.us-east-1.amazonaws.com/a?uploads", "503 Error\n\n", 2},
+		"aws: S3's own 500":        {profile.AWS(), "POST /bucket/key?uploadId=abc", "500 Error\n\n" + s3Failure("InternalError"), 2},
+		"aws: its 500, no match":   {profile.AWS(), "POST /bucket/key?uploadId=abc\nIf-None-Match: *", "500 Error\n\n" + s3Failure("InternalError"), 1},
+		"aws: its 500, a match":    {profile.AWS(), "POST /bucket/key?uploadId=abc\nIf-Match: \"abc\"", "500 Error\n\n" + s3Failure("InternalError"), 1},
+		"aws: its 500 to a select": {profile.AWS(), "POST /bucket/key?select", "500 Error\n\n" + s3Failure("InternalError"), 1},
 		"azure: Cosmos DB":         {profile.Azure(), "POST https://account.documents.azure.com/dbs/a/colls/b/docs", "503 Error\n\n", 2},
 		"aws: another service":     {profile.AWS(), "POST https://sqs.eu-north-1.amazonaws.com/", "503 Error\n\n", 1},
 		"aws: S3 is only a label":  {profile.AWS(), "POST https://s3.example.com/", "503 Error\n\n", 1},

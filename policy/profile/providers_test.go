@@ -164,7 +164,6 @@ var providers = map[string]provider{
 			"one duration": {"429 Too Many Requests\nX-Ratelimit-Remaining-Requests: 0\nX-Ratelimit-Reset-Requests: 350ms\n" +
 				"X-Ratelimit-Remaining-Tokens: 10\nX-Ratelimit-Reset-Tokens: 6m0s\n\n{}", 350 * time.Millisecond},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{"key": tokens("Bearer sk-a", "Bearer sk-a")},
 		apart:    map[string][2]string{"key": tokens("Bearer sk-a", "Bearer sk-b")},
 	},
@@ -193,7 +192,6 @@ var providers = map[string]provider{
 			"seconds":             {"429 Too Many Requests\nRetry-After: 12\n\n", 12 * time.Second},
 			"date":                {"429 Too Many Requests\nDate: Sat, 01 Jan 2000 00:00:00 GMT\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT\n\n", 30 * time.Second},
 		},
-		limit: "429 Too Many Requests\nRetry-After: 20\n\n",
 		together: map[string][2]string{
 			"token":      tokens("Bearer a", "Bearer a"),
 			"shared key": tokens("SharedKey account:aa", "SharedKey account:bb"),
@@ -230,7 +228,6 @@ var providers = map[string]provider{
 			"with a 503":  {googleError(503, "UNAVAILABLE", "", "3.5s"), 3500 * time.Millisecond},
 			"retry-after": {"429 Too Many Requests\nRetry-After: 30\n\n{}", 30 * time.Second},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{"token": tokens("Bearer a", "Bearer a")},
 		apart: map[string][2]string{
 			"token": tokens("Bearer a", "Bearer b"),
@@ -261,7 +258,6 @@ var providers = map[string]provider{
 				"Anthropic-Ratelimit-Input-Tokens-Remaining: 0\nAnthropic-Ratelimit-Input-Tokens-Reset: {instant+33}\n\n{}", 33 * time.Second},
 			"overloaded": {"529 Overloaded\nRetry-After: 8\n\n{}", 8 * time.Second},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{"key": {"GET /\nX-Api-Key: a", "GET /\nX-Api-Key: a"}},
 		apart:    map[string][2]string{"key": {"GET /\nX-Api-Key: a", "GET /\nX-Api-Key: b"}},
 	},
@@ -284,7 +280,6 @@ var providers = map[string]provider{
 			"declined": "402 Payment Required\n\n" + `{"error": {"type": "card_error", "code": "card_declined"}}`,
 		},
 		waits:    map[string]wait{"seconds": {"429 Too Many Requests\nRetry-After: 4\n\n{}", 4 * time.Second}},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{"key": tokens("Bearer sk_a", "Bearer sk_a")},
 		apart: map[string][2]string{
 			"key":     tokens("Bearer sk_a", "Bearer sk_b"),
@@ -302,7 +297,6 @@ var providers = map[string]provider{
 			"not allowed": "403 Forbidden\n\naction_prohibited",
 		},
 		waits:    map[string]wait{"seconds": {"429 Too Many Requests\nRetry-After: 30\n\n" + `{"ok": false, "error": "ratelimited"}`, 30 * time.Second}},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n",
 		together: map[string][2]string{"method": {"POST /api/chat.postMessage\nAuthorization: Bearer xoxb-1", "POST /api/chat.postMessage\nAuthorization: Bearer xoxb-1"}},
 		apart: map[string][2]string{
 			"method":    {"POST /api/chat.postMessage", "POST /api/users.list"},
@@ -329,7 +323,6 @@ var providers = map[string]provider{
 			"body":        {"429 Too Many Requests\n\n" + `{"message": "You are being rate limited.", "retry_after": 4.57, "global": true}`, 4570 * time.Millisecond},
 			"reset-after": {"429 Too Many Requests\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset-After: 7.25\n\n", 7250 * time.Millisecond},
 		},
-		limit: "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{
 			"messages":  {"DELETE /api/v10/channels/1/messages/8", "DELETE /api/v10/channels/1/messages/9"},
 			"versions":  {"GET /api/v10/channels/1", "GET /api/channels/1"},
@@ -364,7 +357,6 @@ var providers = map[string]provider{
 			"seconds":   {"429 Too Many Requests\nRetry-After: 30\n\nerror code: 1015", 30 * time.Second},
 			"ratelimit": {"429 Too Many Requests\nRatelimit: \"default\";r=0;t=12\n\n{}", 12 * time.Second},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n{}",
 		together: map[string][2]string{"token": tokens("Bearer a", "Bearer a")},
 		apart: map[string][2]string{
 			"token": tokens("Bearer a", "Bearer b"),
@@ -390,7 +382,6 @@ var providers = map[string]provider{
 			"seconds":       {"429 Too Many Requests\nRetry-After: 50\n\nToo Many Requests", 50 * time.Second},
 			"epoch seconds": {"429 Too Many Requests\nRetry-After: {unix+25}\n\nToo Many Requests", 25 * time.Second},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n",
 		together: map[string][2]string{"tokens of repositories": tokens("Bearer a", "Bearer b")},
 		apart:    map[string][2]string{"host": {"GET /v2/", "GET https://other.test/v2/"}},
 	},
@@ -411,7 +402,6 @@ var providers = map[string]provider{
 			"seconds":       {"503 Service Unavailable\nRetry-After: 9\n\n", 9 * time.Second},
 			"epoch seconds": {"429 Too Many Requests\nRetry-After: {unix+25}\n\n", 25 * time.Second},
 		},
-		limit:    "429 Too Many Requests\nRetry-After: 20\n\n",
 		together: map[string][2]string{"tokens of repositories": tokens("Bearer a", "Bearer b")},
 		apart:    map[string][2]string{"host": {"GET /v2/", "GET https://other.test/v2/"}},
 	},
