@@ -31,10 +31,8 @@ func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper
 		return m.first
 	}
 	o.Pool = pools.Current()
-	if o.Heard = o.Pool.Heard(); o.Pool.Number == 0 {
-		return m.first
-	}
-	return o.Pool.Base()
+	o.Heard = o.Pool.Heard()
+	return cmp.Or(o.Pool.Base(), m.first)
 }
 
 // NoteGood notes a good first response over the current pool. If nobody listens to the pools of the host yet, that
