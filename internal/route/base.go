@@ -92,7 +92,14 @@ func tellRefusal(_ context.Context, _ *url.URL, req *http.Request, resp *http.Re
 // make such an error of a server's response, so only net/http itself is believed.
 func RefusedByProxy(base http.RoundTripper, req *http.Request, err error) bool {
 	t, ok := base.(*http.Transport)
-	return ok && t.Proxy != nil && req.URL.Scheme == "https" && errors.Unwrap(err) == nil && classify.ErrorTypeOf(err) == classify.ErrorDial
+	if !ok || t.Proxy == nil || req.URL.Scheme != "https" {
+		return false
+	}
+	switch err.(type) {
+	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
+		return false
+	}
+	return classify.ErrorTypeOf(err) == classify.ErrorDial
 }
 
 // A foreign base is an http.DefaultTransport that is no *http.Transport. It may be around the very
