@@ -31,10 +31,8 @@ func (m *Maker) Current(pools *pool.Pools, o *attempt.Outcome) http.RoundTripper
 		return m.first
 	}
 	o.Pool = pools.Current()
-	if o.Heard = o.Pool.Heard(); o.Pool.Number == 0 {
-		return m.first
-	}
-	return o.Pool.Base()
+	o.Heard = o.Pool.Heard()
+	return cmp.Or(o.Pool.Base(), m.first)
 }
 
 // NoteGood notes a good first response over the current pool. If nobody listens to the pools of the host yet, that
@@ -138,27 +136,18 @@ func isHTTP1(r *exchange.Request) bool { return r.State.Protocol.Load() == 1 }
 // Note notes an outcome, and decides about the pool of the next attempt. It is called once for each.
 func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 	p.leaves = nil
-	good := o.Resp != nil && !o.Failed()
+	pools := r.State.PoolsMade()
 	if o.Resp != nil {
 		r.State.Protocol.Store(int32(o.Resp.ProtoMajor))
 	}
-	pools := r.State.PoolsMade()
 	if o.Resp != nil && pools != nil {
 		over := pools.Or(o.Pool)
-		switch over.Hear(o.DoneAt); {
-		case good && o.Kind == attempt.Resume && o.Number > 1 && over == pools.Current():
+		over.Hear(o.DoneAt)
+		if o.Kind == attempt.Resume && o.Number > 1 && over == pools.Current() && !o.Failed() {
 			return // the last body over the pool was cut before it made progress, and so may this body
-		case good:
-			if p.silence != nil && over != p.failed { // so it was not the request that is slow
-				pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
-			}
-			if left, cause := pools.Good(over, r.State.InFlight() < 2); left != nil {
-				p.leave(r, left)
-				if c, ok := cause.(news.Change); ok && r.Registry.Watched {
-					c.Pool = pools.Current().Number
-					r.Observer.Tells(c)()
-				}
-			}
+		}
+		if !o.Failed() {
+			p.noteGood(r, pools, over)
 			return
 		}
 	}
@@ -197,6 +186,22 @@ func (p *Planner) Note(r *exchange.Request, o *attempt.Outcome) {
 	}
 	if left := pools.Failed(over, weight, change); left != nil {
 		p.leave(r, left)
+	}
+}
+
+// noteGood notes a good response over a pool.
+func (p *Planner) noteGood(r *exchange.Request, pools *pool.Pools, over *pool.Pool) {
+	if p.silence != nil && over != p.failed { // so it was not the request that is slow
+		pools.Failed(p.failed, pool.Half-pool.Alone, p.silence)
+	}
+	left, cause := pools.Good(over, r.State.InFlight() < 2)
+	if left == nil {
+		return
+	}
+	p.leave(r, left)
+	if c, ok := cause.(news.Change); ok && r.Registry.Watched {
+		c.Pool = pools.Current().Number
+		r.Observer.Tells(c)()
 	}
 }
 

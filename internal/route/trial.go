@@ -47,7 +47,7 @@ var errImpatient error = &attempt.TimeoutError{Text: "transport: the connection 
 
 func (t *Trial) RoundTrip(req *http.Request) (*http.Response, error) {
 	until := time.Now().Add(t.patience)
-	free, ok := t.enter(req)
+	free, ok := t.enter(req, until)
 	if !ok {
 		return t.goBack(req)
 	}
@@ -156,45 +156,31 @@ func (t *Trial) watch(req *http.Request, free func(), until time.Time) (ctx cont
 
 // enter reports whether the attempt may take the pool, for which it may have to wait. The caller calls
 // free when the pool has a connection, or has none.
-func (t *Trial) enter(req *http.Request) (free func(), ok bool) {
-	if t.to.IsOpen() {
-		return func() {}, true
-	}
-	free, ended := t.to.TakeTurn()
-	if free == nil && t.waits {
-		free = t.await(req, ended)
-	}
-	if free == nil {
-		return nil, false
-	}
-	if t.to.IsOpen() {
-		free()
-	} else if !t.to.IsDue(t.registry.Now()) { // an attempt has found none just now
-		free()
-		return nil, false
-	}
-	return free, true
-}
-
-// await waits for the turn of the attempt. It returns nil if the turn does not come in time.
-func (t *Trial) await(req *http.Request, ended <-chan struct{}) (free func()) {
-	timer := time.NewTimer(t.patience)
-	defer timer.Stop()
-	for free == nil {
+func (t *Trial) enter(req *http.Request, until time.Time) (free func(), ok bool) {
+	for !t.to.IsOpen() {
+		free, ended := t.to.TakeTurn()
+		switch {
+		case free != nil && !t.to.IsOpen() && t.to.IsDue(t.registry.Now()):
+			return free, true
+		case free != nil: // an attempt has made the connection just now, or has found none
+			free()
+			return free, t.to.IsOpen()
+		case !t.waits:
+			return nil, false
+		}
 		select {
 		case <-ended:
-			free, ended = t.to.TakeTurn()
-		case <-timer.C:
+		case <-time.After(time.Until(until)):
 			t.to.Missed(t.registry.Now()) // the base may call no hooks, and the other attempt may hang
-			return nil
+			return nil, false
 		case <-req.Context().Done():
-			return nil
+			return nil, false
 		//lint:ignore SA1019 old callers still set Request.Cancel
 		case <-req.Cancel:
-			return nil
+			return nil, false
 		}
 	}
-	return free
+	return func() {}, true
 }
 
 // goBack sends the attempt over the current pool, with all of its time.

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 
@@ -49,16 +50,12 @@ func WithKey(req *http.Request, key string) *http.Request {
 // Keyless returns a copy of a request without the fields that name a key for idempotency. It
 // is the request itself if there is no such field.
 func Keyless(req *http.Request) *http.Request {
-	bare := req
-	for name := range req.Header {
-		if !strings.Contains(strings.ToLower(name), "idempoten") {
-			continue
-		}
-		if bare == req {
-			bare = req.WithContext(req.Context())
-			bare.Header = req.Header.Clone()
-		}
-		delete(bare.Header, name)
+	header := req.Header.Clone()
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.Contains(strings.ToLower(name), "idempoten") })
+	if len(header) == len(req.Header) {
+		return req
 	}
+	bare := req.WithContext(req.Context())
+	bare.Header = header
 	return bare
 }
