@@ -339,7 +339,7 @@ func FuzzReceive(f *testing.F) {
 		require.Zero(t, fleet.state().Members, "members")
 		fleet.news.mu.Lock()
 		defer fleet.news.mu.Unlock()
-		require.LessOrEqual(t, len(fleet.news.out.trays[holdTray].items), maxItems)
+		require.LessOrEqual(t, fleet.news.out.trays[holdTray].n, maxItems)
 		require.LessOrEqual(t, len(fleet.news.down.at), maxMet)
 	})
 }

@@ -200,7 +200,6 @@ func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 		}
 	}
 	it.knownTo, it.forget = now.Add(wait), now.Add(remember)
-	f.news.out.touch(it)
 }
 
 // hearDown notes that a host is down for the fleet, and hands it over.

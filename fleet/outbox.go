@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"container/list"
 	"slices"
 	"sort"
 	"sync"
@@ -65,9 +64,7 @@ type item struct {
 	topic
 	pending bool // there is news to be sent, after the news that is being sent
 	sending bool
-	due     time.Time     // if it is pending and not being sent
-	rest    *list.Element // in the list of the tray, if it only remembers
-	ofHost  *list.Element // in the list of the host, if it only remembers
+	due     time.Time // if it is pending and not being sent
 
 	until     time.Time        // hold: its end
 	quota     fleetmsg.Message // quota, and unused tokens
@@ -104,118 +101,97 @@ type outbox struct {
 	turn  int // the tray that comes first in the next batch, after that of outages
 }
 
-// A tray has the items of some kinds. If it is full, an item that only remembers makes room,
-// the oldest first.
+// A tray has the items of some kinds. If it is full, an item that only remembers makes room.
 type tray struct {
-	items   map[topic]*item
-	due     []*item                // that are pending and not being sent, the earliest first
-	resting list.List              // of *item, the oldest first
-	hosts   map[string]*hostsShare // nil if only one item of each kind can be of a host
-}
-
-// hostsShare are the items of a host in a tray.
-type hostsShare struct {
-	count   int
-	resting list.List
+	hosts map[string]map[topic]*item
+	n     int     // items of all hosts
+	due   []*item // that are pending and not being sent, the earliest first
 }
 
 func newOutbox() *outbox {
 	o := &outbox{}
 	for i := range o.trays {
-		o.trays[i].items = map[topic]*item{}
+		o.trays[i].hosts = map[string]map[topic]*item{}
 	}
-	o.trays[holdTray].hosts = map[string]*hostsShare{}
-	o.trays[quotaTray].hosts = map[string]*hostsShare{}
 	return o
 }
 
+// of returns the tray of a topic.
+func (o *outbox) of(t topic) *tray { return &o.trays[trayOf[t.kind]] }
+
 // get returns the item of a topic, or nil.
-func (o *outbox) get(t topic) *item { return o.trays[trayOf[t.kind]].items[t] }
+func (o *outbox) get(t topic) *item { return o.of(t).hosts[t.host][t] }
 
 // find returns the item of a topic. It makes one if there is room, else it returns nil.
 func (o *outbox) find(t topic, now time.Time) *item {
-	y := &o.trays[trayOf[t.kind]]
-	if it := y.items[t]; it != nil {
+	y := o.of(t)
+	if it := o.get(t); it != nil {
 		return it
 	}
 	if !y.makeRoom(t.host, now) {
 		return nil
 	}
-	it := &item{topic: t}
-	y.items[t] = it
-	if y.hosts != nil {
-		if y.hosts[t.host] == nil {
-			y.hosts[t.host] = &hostsShare{}
-		}
-		y.hosts[t.host].count++
+	if y.hosts[t.host] == nil {
+		y.hosts[t.host] = map[topic]*item{}
 	}
-	y.settle(it)
+	it := &item{topic: t}
+	y.hosts[t.host][t] = it
+	y.n++
 	return it
 }
 
+// maxLooks is at how many items makeRoom looks at most, so that news costs about the same however many there are.
+const maxLooks = 64
+
 // makeRoom makes room for an item of a host. Within the share of a host the gaps count, so
-// that many scopes in turn do not send more than the share in a gap. Between hosts the
-// oldest item gives way in any case.
+// that many scopes in turn do not send more than the share in a gap. Between hosts they do not.
 func (y *tray) makeRoom(host string, now time.Time) bool {
-	if h := y.hosts[host]; h != nil && h.count >= maxScope {
-		e := h.resting.Front()
-		if e == nil || now.Before(e.Value.(*item).notBefore) || !e.Value.(*item).forgettable(now) {
-			return false
+	looks := 0
+	if of := y.hosts[host]; len(of) >= maxScope {
+		for _, it := range of { // in random order, also below
+			if it.forgettable(now) && !now.Before(it.notBefore) {
+				y.remove(it)
+				break
+			}
+			if looks++; looks >= maxLooks {
+				return false
+			}
 		}
-		y.remove(e.Value.(*item))
 	}
-	if len(y.items) < maxItems {
+	if y.n < maxItems {
 		return true
 	}
-	e := y.resting.Front()
-	if e == nil || !e.Value.(*item).forgettable(now) {
-		return false
-	}
-	y.remove(e.Value.(*item))
-	return true
-}
-
-// forgettable reports whether it does no harm to forget an item. A member that forgets the
-// period in which it was counted would be counted twice.
-func (it *item) forgettable(now time.Time) bool { return !now.Before(it.counted) }
-
-func (y *tray) remove(it *item) {
-	y.unsettle(it)
-	delete(y.items, it.topic)
-	if h := y.hosts[it.host]; h != nil {
-		if h.count--; h.count == 0 {
-			delete(y.hosts, it.host)
+	for name, of := range y.hosts {
+		for _, it := range of {
+			if name != host && it.forgettable(now) {
+				y.remove(it)
+				return true
+			}
+			if looks++; looks >= maxLooks {
+				return false
+			}
 		}
 	}
+	return false
 }
 
-// settle puts an item that only remembers at the end of the lists.
-func (y *tray) settle(it *item) {
-	y.unsettle(it)
-	if it.pending || it.sending {
-		return
-	}
-	it.rest = y.resting.PushBack(it)
-	if h := y.hosts[it.host]; h != nil {
-		it.ofHost = h.resting.PushBack(it)
-	}
+// forgettable reports whether an item only remembers, and it does no harm to forget it. A member that forgets the
+// period in which it was counted would be counted twice.
+func (it *item) forgettable(now time.Time) bool {
+	return !it.pending && !it.sending && !now.Before(it.counted)
 }
 
-func (y *tray) unsettle(it *item) {
-	if it.rest != nil {
-		y.resting.Remove(it.rest)
-		it.rest = nil
-	}
-	if it.ofHost != nil {
-		y.hosts[it.host].resting.Remove(it.ofHost)
-		it.ofHost = nil
+func (y *tray) remove(it *item) {
+	y.n--
+	if delete(y.hosts[it.host], it.topic); len(y.hosts[it.host]) == 0 {
+		delete(y.hosts, it.host)
 	}
 }
 
 // push says that an item has news. It is due at a time, or when its topic may be told
 // again.
 func (o *outbox) push(it *item, at time.Time) {
-	y := &o.trays[trayOf[it.kind]]
+	y := o.of(it.topic)
 	if !it.pending && !it.sending {
 		it.due = at
 		if at.Before(it.notBefore) {
@@ -225,21 +201,16 @@ func (o *outbox) push(it *item, at time.Time) {
 		y.due = slices.Insert(y.due, i, it)
 	}
 	it.pending = true
-	y.settle(it)
 }
 
 // withdraw forgets the news of an item.
 func (o *outbox) withdraw(it *item) {
-	y := &o.trays[trayOf[it.kind]]
+	y := o.of(it.topic)
 	it.pending = false
 	if i := slices.Index(y.due, it); i >= 0 {
 		y.due = slices.Delete(y.due, i, i+1)
 	}
-	y.settle(it)
 }
-
-// touch says that an item remembers something new.
-func (o *outbox) touch(it *item) { o.trays[trayOf[it.kind]].settle(it) }
 
 // take returns up to most items that are due. They are being sent until done. The trays
 // take turns, so that no news waits behind all news of another tray.
@@ -255,7 +226,6 @@ func (o *outbox) take(now time.Time, most int) []*item {
 		it := y.due[0]
 		y.due = slices.Delete(y.due, 0, 1)
 		it.pending, it.sending = false, true
-		y.settle(it)
 		items = append(items, it)
 	}
 	return items
@@ -268,9 +238,7 @@ func (o *outbox) done(it *item, now time.Time, gap time.Duration) {
 	if it.pending {
 		it.pending = false
 		o.push(it, now)
-		return
 	}
-	o.touch(it)
 }
 
 // next returns when the next item is due.
@@ -287,13 +255,11 @@ func (o *outbox) next() (next time.Time, ok bool) {
 func (o *outbox) drop() (n int) {
 	for i := range o.trays {
 		y := &o.trays[i]
-		due := y.due
-		y.due = nil
-		for _, it := range due {
+		for _, it := range y.due {
 			it.pending = false
-			y.settle(it)
-			n++
 		}
+		n += len(y.due)
+		y.due = nil
 	}
 	return n
 }

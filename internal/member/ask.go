@@ -4,25 +4,10 @@ package member
 
 import (
 	"math/rand/v2"
-	"time"
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
-
-// Set, Take and WaitFor are for the rate of the host, which wakes who waits after a Set.
-func (h *host) Set(now instant.Instant, c rate.Config) { h.tokens.Set(now, c) }
-
-// Take is as in rate.Tokens.
-func (h *host) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
-	return h.tokens.Take(now, n)
-}
-
-// WaitFor is as in rate.Tokens.
-func (h *host) WaitFor(now instant.Instant, n int, first bool) time.Duration {
-	return h.tokens.WaitFor(now, n, first)
-}
 
 // Ask asks the fleet for the tokens that requests wait for. A request that is alone may be refused because the member's own part of
 // the rate is small. If it asked for nothing, the member would never learn that the fleet is back.

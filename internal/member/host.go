@@ -51,7 +51,7 @@ type host struct {
 
 	holds  throttle.Throttle // those of others, and those of this member with the jitter of the fleet
 	quotas quotas
-	tokens tokens
+	tokens // Set, Take and WaitFor are for the rate of the host, which wakes who waits after a Set
 
 	shared atomic.Bool  // the host is down for the fleet, whose members share the probes
 	down   atomic.Bool  // the host is down, and the fleet knows

@@ -37,16 +37,13 @@ func (q *quota) window(unit string) *window {
 	return v
 }
 
-// end returns when the last of the windows ends or ended.
-func (q *quota) end() (end instant.Instant) {
+// Spare is for [queue.Scopes].
+func (q *quota) Spare() (end instant.Instant, ok bool) {
 	for _, v := range q.windows {
 		end = max(end, v.End)
 	}
-	return end
+	return end, q.queue.Len() == 0
 }
-
-// Spare is for [queue.Scopes].
-func (q *quota) Spare() (end instant.Instant, ok bool) { return q.end(), q.queue.Len() == 0 }
 
 // roll begins the next window of each unit if the present window is over, and reports whether any
 // window is running.
