@@ -162,7 +162,6 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 		"it is closed":               {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _ = resp.Body.Close() }, freed: true},
 		"it is closed after its end": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = io.ReadAll(resp.Body); _ = resp.Body.Close() }, freed: true},
 		"the context ends":           {length: 4, do: func(_ *http.Response, end context.CancelFunc) { end() }, freed: true},
-		"its Read panics":            {length: 5, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(nil) }, freed: true},
 		"nobody reads it":            {length: 4, do: func(*http.Response, context.CancelFunc) {}, after: 11 * second, freed: true},
 		"nobody reads any more":      {length: 4, do: func(resp *http.Response, _ context.CancelFunc) { _, _ = resp.Body.Read(make([]byte, 1)) }, after: 11 * second, freed: true},
 		"nobody reads on": {length: 4, do: func(resp *http.Response, _ context.CancelFunc) {
@@ -186,17 +185,14 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 				g := new(concurrency.Limiter)
 				s := slotOf(t, g)
 				f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
-				src := &oddBody{Reader: strings.NewReader("news"), panics: row.length == 5}
+				src := &oddBody{Reader: strings.NewReader("news")}
 				if row.length == 6 || row.length < 0 {
 					src.hangs = time.Minute
 				}
 				f.Ctx, f.Resp = ctx, &http.Response{StatusCode: 200, Body: src, ContentLength: row.length}
 				s.Landed(f, f.Req, nil)
 				require.Equal(t, 1, g.State().InFlight, "requests in flight")
-				func() {
-					defer func() { _ = recover() }()
-					row.do(f.Resp, end)
-				}()
+				row.do(f.Resp, end)
 				synctest.Wait()
 				time.Sleep(row.after)
 				probe := Slot{Clock: s.Clock, Limiter: g}
@@ -208,18 +204,15 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 	}
 }
 
-// An oddBody hangs or panics in its methods.
+// An oddBody hangs in its methods.
 type oddBody struct {
 	io.Reader
-	hangs  time.Duration
-	panics bool
-	tried  bool
+	hangs time.Duration
+	tried bool
 }
 
 func (b *oddBody) Read(p []byte) (int, error) {
-	if time.Sleep(b.hangs); b.panics {
-		panic("body")
-	}
+	time.Sleep(b.hangs)
 	return b.Reader.Read(p)
 }
 func (b *oddBody) Close() error      { time.Sleep(b.hangs); return nil }

@@ -19,7 +19,7 @@
 // base transports read and close the bodies of old attempts when they like.
 //
 // The package knows nothing of rules, reasons and responses. It starts no goroutine but
-// for each call of the caller's GetBody, and the timer that ends a blocked Read.
+// for each call of the caller's GetBody, and for timers.
 //
 // The files:
 //

@@ -128,15 +128,8 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	}
 	bears := req.Header["Authorization"] != nil || req.Header["Signature-Input"] != nil || req.URL != nil && req.URL.RawQuery != ""
 	ranged := p.validator != "" && accepts != "none" && !(bears && auth.SignsRange(req))
-	if !ranged || p.end == unknown { // or else it is a file, whatever its type
-		for _, t := range streamTypes { // a second request would bring other events
-			if end := len(t) - 1; len(media) > end && media[end]|0x20 == t[end] && strings.EqualFold(media[:end], t[:end]) {
-				return p, ErrStream
-			}
-		}
-		if watches := length < 0 && media != "" && req.URL != nil; watches && (strings.Contains(media, "=watch") || strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1")) {
-			return p, ErrStream // a watch of Kubernetes has the media type of any other JSON or protobuf response
-		}
+	if (!ranged || p.end == unknown) && isStream(req, media, length) { // or else it is a file, whatever its type
+		return p, ErrStream
 	}
 	switch {
 	case ranged:
@@ -153,6 +146,20 @@ func Check(req *http.Request, resp *http.Response, may *Terms) (p Plan, err erro
 	p.keeps = again && (!ranged || !partial && accepts != "bytes")
 	p.pos, p.stop, p.fingerprint = p.begin, p.end, fingerprintOf(resp, p.keeps)
 	return p, nil
+}
+
+// isStream reports whether a second request would bring other events.
+func isStream(req *http.Request, media string, length int64) bool {
+	for _, t := range streamTypes {
+		if end := len(t) - 1; len(media) > end && media[end]|0x20 == t[end] && strings.EqualFold(media[:end], t[:end]) {
+			return true
+		}
+	}
+	if length >= 0 || media == "" || req.URL == nil {
+		return false
+	}
+	// A watch of Kubernetes has the media type of any other JSON or protobuf response.
+	return strings.Contains(media, "=watch") || strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1")
 }
 
 // seed is the key of the hashes of headers. Only a server that knows it could make another header with the same
