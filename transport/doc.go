@@ -96,9 +96,9 @@
 //
 // # Request bodies
 //
-// A bytes.Reader, bytes.Buffer or strings.Reader is copied for each attempt, also in
-// io.NopCloser. Any other body with GetBody is made anew. Some libraries have a GetBody
-// that seeks one reader back and returns it each time. So GetBody
+// A body with GetBody is made anew for each attempt. net/http sets GetBody for
+// bytes.Reader, bytes.Buffer and strings.Reader. Some libraries have a GetBody that
+// seeks one reader back and returns it each time. So for every other body, GetBody
 // is called only when the old body is closed, no Read of it is running, the old
 // response is discarded and the wait is over. The bodies that net/http takes for
 // its own resends are guarded in the same way. If GetBody fails then, the caller

@@ -282,11 +282,11 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 func TestGetBodyIsUsed(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, policy.Rule{ReplayBuffer: -1}.Or(quick), ts.Status(503), ts.Status(503), ts.OK("done"))
-		req := s.request(http.MethodPut, nil)
-		made := 0
-		req.Body, req.GetBody = oneShot("text"), func() (io.ReadCloser, error) {
+		req := s.request(http.MethodPut, strings.NewReader("text"))
+		made, own := 0, req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) {
 			made++
-			return oneShot("text"), nil
+			return own()
 		}
 		got := s.do(req)
 		require.NoError(t, got.err)

@@ -114,14 +114,14 @@ type Body interface {
 // New returns the body of a request that may be sent again. The request has a body. New reads nothing. If the body can neither
 // be made anew nor sought, at most limit bytes of it are kept, none if limit is not positive.
 func New(req *http.Request, limit int64, pool *Pool) Body {
-	if Independent(req) {
+	switch {
+	case Independent(req):
 		return memoryBody(req.GetBody)
+	case req.GetBody != nil:
+		return newGetBodyBody(req)
 	}
 	if whole := copyOf(req.Body); whole != nil {
-		return copiedBody{func() (io.ReadCloser, error) { return copyOf(whole), nil }}
-	}
-	if req.GetBody != nil {
-		return newGetBodyBody(req)
+		return memoryBody(func() (io.ReadCloser, error) { return copyOf(whole), nil })
 	}
 	return newStreamBody(req.Body, limit, pool)
 }

@@ -51,8 +51,20 @@ func newGetBodyBody(req *http.Request) *getBodyBody {
 func (b *getBodyBody) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.ReadCloser, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.current.phase = attached
-	return b.current, b.forBase(ctx)
+	return b.attach(), b.forBase(ctx)
+}
+
+// attach returns the body for an attempt. Of a body in memory that is a copy, because net/http sends the head
+// and a body of a type that it knows at once. The reader would notice if the body is shorter than before; the
+// lock is held.
+func (b *getBodyBody) attach() io.ReadCloser {
+	r := b.current
+	r.phase = attached
+	if inMemory, ok := memoryReader(r.body).(interface{ Len() int }); ok && int64(inMemory.Len()) >= b.sent {
+		b.sent = int64(inMemory.Len()) // perhaps
+		return copyOf(r.body)
+	}
+	return r
 }
 
 func (r *getBodyReader) Read(p []byte) (n int, err error) {
@@ -189,8 +201,7 @@ func (b *getBodyBody) forBase(ctx context.Context) func() (io.ReadCloser, error)
 		case !done: // the loop has made a body for the next attempt
 			return nil, ErrDetached
 		}
-		b.current.phase = attached
-		return b.current, nil // mu was held since remake, so the loop cannot have detached it
+		return b.attach(), nil // mu was held since remake, so the loop cannot have detached it
 	}
 }
 
@@ -207,7 +218,12 @@ func (b *getBodyBody) Finish() {
 	}
 }
 
-func (b *getBodyBody) Concurrent() bool { return false }
+// Concurrent reports whether the body is in memory, so that each attempt has a copy.
+func (b *getBodyBody) Concurrent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return memoryReader(b.current.body) != nil
+}
 
 // A made has the results of a call of the caller's GetBody.
 type made struct {

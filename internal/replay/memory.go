@@ -106,18 +106,6 @@ func (memoryBody) GetBody(context.Context) error               { return nil }
 func (memoryBody) Detach(context.Context)                      {}
 func (memoryBody) Finish()                                     {}
 
-// A copiedBody is a memoryBody of a request without a GetBody of net/http's. If it has another, that may
-// return the same reader each time. So a further attempt does not get it.
-type copiedBody struct{ memoryBody }
-
-func (b copiedBody) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
-	if n == 1 {
-		return nil, nil
-	}
-	body, _ := b.memoryBody()
-	return body, b.memoryBody
-}
-
 // A Pool counts the bytes that all requests' bodies of a Transport keep. The first [Small]
 // bytes of a body do not count. So large uploads cannot take the retries from small
 // requests. A Pool also hands the memory of finished bodies to new bodies. The zero Pool
