@@ -163,7 +163,7 @@ func (s *Pools) Current() *Pool { return cmp.Or(s.current.Load(), &s.first) }
 // Or returns p, or the first pool if p is nil.
 func (s *Pools) Or(p *Pool) *Pool { return cmp.Or(p, &s.first) }
 
-// Calm reports whether the current pool is not bad. It is not if nothing was ever noted.
+// Calm reports whether the current pool is not bad. It is not if s is nil.
 func (s *Pools) Calm() bool { return s == nil || s.Current().faults.Load() < Proof }
 
 // Good notes a response that needs no retry. A nil pool is the first. left is the pool that the host leaves because of it,
