@@ -55,12 +55,15 @@ func (h handler) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, rw.err
 	}
 	resp := Step{code: rw.code, header: rw.sent}.response(req)
-	resp.ContentLength = lengthOf(rw.sent)
-	if resp.ContentLength < 0 {
+	length, err := strconv.ParseInt(rw.sent.Get("Content-Length"), 10, 64)
+	if err != nil || length < 0 {
+		length = -1
 		resp.Header.Del("Content-Length")
 	}
+	resp.ContentLength = length
 	if !rw.bodiless {
-		resp.Body = newServed(req, r, w, resp.ContentLength, cancel)
+		stop := context.AfterFunc(req.Context(), func() { _ = w.CloseWithError(context.Cause(req.Context())) })
+		resp.Body = &served{pipe: r, left: length, cancel: cancel, stop: stop}
 	}
 	return resp, nil
 }
@@ -90,15 +93,6 @@ func received(ctx context.Context, req *http.Request) *http.Request {
 	r.Method, r.Host = cmp.Or(r.Method, http.MethodGet), cmp.Or(r.Host, r.URL.Host)
 	r.Body = cmp.Or[io.ReadCloser](r.Body, http.NoBody)
 	return r
-}
-
-// lengthOf returns the length that a header names, or -1.
-func lengthOf(header http.Header) int64 {
-	n, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return n
 }
 
 // A responseWriter hands what a handler writes to the reader of the response. Only
@@ -152,19 +146,12 @@ func (w *responseWriter) finish(err error) {
 	_ = w.pipe.CloseWithError(err) // nil means io.EOF
 }
 
-// A served is the body of a handler's response.
+// A served is the body of a handler's response. It ends with the request's context.
 type served struct {
 	pipe   *io.PipeReader
 	left   int64 // of the promised length; negative: unknown
 	cancel context.CancelFunc
-	stop   func() bool
-}
-
-// newServed returns a body that ends with the request's context.
-func newServed(req *http.Request, r *io.PipeReader, w *io.PipeWriter, length int64, cancel context.CancelFunc) *served {
-	ctx := req.Context()
-	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
-	return &served{pipe: r, left: length, cancel: cancel, stop: stop}
+	stop   func() bool // the look at the request's context
 }
 
 func (s *served) Read(p []byte) (int, error) {

@@ -301,7 +301,7 @@ func (l *loader) unknown(n *node, t reflect.Type) {
 	case isBackoff(t):
 		l.noKey(n, append([]string{"type"}, keysOf(t)...))
 	case t == rule:
-		l.noKey(n, ruleKeys())
+		l.noKey(n, append([]string{"profile"}, keysOf(t)...))
 	default:
 		l.noKey(n, keysOf(t))
 	}
@@ -390,11 +390,6 @@ func isField(t reflect.Type, name string) bool {
 		_, group := groups[f.Type]
 		return f.Name == name || group && isField(f.Type, name)
 	})
-}
-
-// ruleKeys lists the keys of a rule.
-func ruleKeys() []string {
-	return append([]string{"profile"}, keysOf(reflect.TypeFor[policy.Rule]())...)
 }
 
 // fold makes max_retries, maxRetries and max-retries the same.
