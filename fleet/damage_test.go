@@ -340,7 +340,7 @@ func FuzzReceive(f *testing.F) {
 		fleet.news.mu.Lock()
 		defer fleet.news.mu.Unlock()
 		require.LessOrEqual(t, fleet.news.out.trays[holdTray].n, maxItems)
-		require.LessOrEqual(t, len(fleet.news.down.at), maxMet)
+		require.LessOrEqual(t, len(fleet.news.met.at), maxMet)
 	})
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func New(c Config) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hash: newHash(c.Key),
-		news: news{out: newOutbox(), met: newLRU[struct{}](), down: newLRU[time.Time]()},
+		news: news{out: newOutbox(), met: lru{at: map[string]*list.Element{}}},
 		desk: desk{asks: make(chan ask, maxAsks), buckets: buckets{}},
 		life: life{early: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{}), told: make(chan struct{})},
 	}
@@ -243,7 +244,7 @@ func (f *Fleet) tell(m fleetmsg.Message) {
 	defer f.news.mu.Unlock()
 	switch m.Kind {
 	case fleetmsg.Meet:
-		f.news.met.set(m.Host, struct{}{})
+		f.news.met.add(m.Host)
 		f.putNews(topic{kind: fleetmsg.Meet, host: m.Host}, always)
 	case fleetmsg.Hold:
 		f.putHold(m)
@@ -252,7 +253,9 @@ func (f *Fleet) tell(m fleetmsg.Message) {
 	case fleetmsg.Failing:
 		f.putFailing(m)
 	case fleetmsg.Working:
-		f.news.down.delete(m.Host)
+		if h := f.news.met.get(m.Host); h != nil {
+			h.down = time.Time{}
+		}
 		if it := f.news.out.get(topic{kind: fleetmsg.Failing, host: m.Host}); it != nil {
 			f.news.out.withdraw(it)
 		}
@@ -287,7 +290,7 @@ func (f *Fleet) putQuota(m fleetmsg.Message) {
 // putFailing tells the fleet how a host fails, unless the fleet knows that the host is down;
 // the lock is held.
 func (f *Fleet) putFailing(m fleetmsg.Message) {
-	if said, ok := f.news.down.get(m.Host); ok && time.Since(said) < downTime {
+	if h := f.news.met.get(m.Host); h != nil && time.Since(h.down) < downTime {
 		return
 	}
 	f.putNews(topic{kind: fleetmsg.Failing, host: m.Host}, func(it *item, now time.Time) bool {

@@ -192,7 +192,7 @@ func (f *Fleet) hearHold(h fleetmsg.Message) {
 func (f *Fleet) rememberHold(t topic, wait time.Duration, now time.Time) {
 	it := f.news.out.get(t)
 	if it == nil {
-		if _, met := f.news.met.get(t.host); !met {
+		if f.news.met.get(t.host) == nil {
 			return
 		}
 		if it = f.news.out.find(t, now); it == nil {

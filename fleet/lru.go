@@ -1,47 +1,40 @@
 package fleet
 
-import "container/list"
+import (
+	"container/list"
+	"time"
+)
 
-// An lru is a map of at most maxMet hosts. The host that was not used for the longest time
+// An lru has the hosts that a member uses, at most maxMet. The host that was not used for the longest time
 // makes room for another.
-type lru[V any] struct {
+type lru struct {
 	at   map[string]*list.Element
-	ages list.List // of entry[V], the oldest first
+	ages list.List // of *met, the oldest first
 }
 
-type entry[V any] struct {
-	host  string
-	value V
+// A met is a host that a member uses.
+type met struct {
+	host string
+	down time.Time // when it was said that the host is down for the fleet; zero: it is not
 }
 
-func newLRU[V any]() *lru[V] { return &lru[V]{at: map[string]*list.Element{}} }
-
-// set adds a host, or replaces its value.
-func (l *lru[V]) set(host string, value V) {
-	if e := l.at[host]; e != nil {
-		e.Value = entry[V]{host, value}
-		l.ages.MoveToBack(e)
+// add adds a host, unless it is there.
+func (l *lru) add(host string) {
+	if l.get(host) != nil {
 		return
 	}
 	if len(l.at) >= maxMet {
-		l.delete(l.ages.Front().Value.(entry[V]).host)
+		delete(l.at, l.ages.Remove(l.ages.Front()).(*met).host)
 	}
-	l.at[host] = l.ages.PushBack(entry[V]{host, value})
+	l.at[host] = l.ages.PushBack(&met{host: host})
 }
 
-// get returns the value of a host, which counts as used.
-func (l *lru[V]) get(host string) (value V, ok bool) {
+// get returns a host, which counts as used, or nil.
+func (l *lru) get(host string) *met {
 	e := l.at[host]
 	if e == nil {
-		return value, false
+		return nil
 	}
 	l.ages.MoveToBack(e)
-	return e.Value.(entry[V]).value, true
-}
-
-func (l *lru[V]) delete(host string) {
-	if e := l.at[host]; e != nil {
-		l.ages.Remove(e)
-		delete(l.at, host)
-	}
+	return e.Value.(*met)
 }

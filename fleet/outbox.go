@@ -14,9 +14,8 @@ type news struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	out    *outbox
-	met    *lru[struct{}]  // hosts that this member uses
-	down   *lru[time.Time] // hosts that are down for the fleet, and when it was said
-	full   rarely          // log lines about news and questions that are dropped
+	met    lru    // hosts that this member uses
+	full   rarely // log lines about news and questions that are dropped
 }
 
 // close takes no more news. It reports false if it was closed before.
@@ -31,8 +30,8 @@ func (n *news) close() (first bool) {
 func (n *news) setDown(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, met := n.met.get(host); met {
-		n.down.set(host, time.Now())
+	if h := n.met.get(host); h != nil {
+		h.down = time.Now()
 	}
 }
 
@@ -41,12 +40,12 @@ func (n *news) setDown(host string) {
 func (n *news) setUp(host string, at time.Time) (was bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	said, was := n.down.get(host)
-	if was && said.After(at) {
+	h := n.met.get(host)
+	if h == nil || h.down.IsZero() || h.down.After(at) {
 		return false
 	}
-	n.down.delete(host)
-	return was
+	h.down = time.Time{}
+	return true
 }
 
 // A topic is a thing of which only the latest news counts.

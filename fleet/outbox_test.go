@@ -210,7 +210,7 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 		f.store.link.mu.Lock()
 		clear(f.store.link.lostNodes) // as if Redis were there
 		f.store.link.mu.Unlock()
-		f.news.met.set(host, struct{}{})
+		f.news.met.add(host)
 		forged := func(host string, scope int) {
 			f.receiveMessage(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, ledger.MaxWait.Microseconds(), host))
 			f.receiveMessage(fmt.Sprintf("1 d 1 ab 9 %s", host))
@@ -221,9 +221,8 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 			f.receiveMessage(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
 		}
 		require.Equal(t, 1, f.news.out.trays[holdTray].n)
-		_, down := f.news.down.get(host)
-		require.True(t, down, "messages about other hosts have pushed it out")
-		require.Len(t, f.news.down.at, 1)
+		require.Len(t, f.news.met.at, 1)
+		require.False(t, f.news.met.get(host).down.IsZero(), "messages about other hosts have pushed it out")
 		for i := range 2 * maxItems {
 			forged(host, i)
 		}

@@ -269,6 +269,10 @@ func TestWindowOfMany(t *testing.T) {
 		v.Take(0, 1, Config{})
 		assert.Equal(t, want, v.Until(0, 1, Config{}), "%d others", others)
 	}
+	v := Window{Unit: "tokens", Others: 1 << 24}
+	v.Begin(0, 10*sec, 1, 1<<53)
+	v.Take(0, 1<<53, Config{})
+	assert.EqualValues(t, 10*sec, v.Until(0, 1, Config{}), "more than an integer holds")
 }
 
 // sendPaced lets one request pass and returns its mark.

@@ -81,7 +81,7 @@ func (v *Window) count(cost int) int64 {
 // quota just at the end of the window.
 func (v *Window) gap(now instant.Instant, c Config) time.Duration {
 	rest, price := v.End.Sub(now), max(v.price, 1)
-	each := float64(rest) / float64(v.Left+price) * float64(price*(1+v.Others))
+	each := float64(rest) / float64(v.Left+price) * float64(price) * float64(1+v.Others)
 	return min(time.Duration(min(each, float64(rest))), c.maxWait())
 }
 
