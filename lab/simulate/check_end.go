@@ -395,12 +395,17 @@ func budgetOf(b policy.RetryBudget) policy.RetryBudget {
 	return b
 }
 
+// forgot reports whether a caller that has gone left a successful response open.
+func (c *call) forgot() bool {
+	return isClosed(c.done) && c.resp != nil && !c.closed && c.resp.StatusCode < 400
+}
+
 // checkSlots checks that no request waits and no slot is taken at the end. A
 // successful response that a caller forgot to close keeps its slot.
 func (w *world) checkSlots(calls []*call) {
 	forgotten := make(map[string]int)
 	for _, c := range calls {
-		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
+		if c.forgot() {
 			forgotten[w.plan.hosts[c.plan.host].origin]++
 		}
 	}
@@ -410,7 +415,7 @@ func (w *world) checkSlots(calls []*call) {
 		}
 	}
 	for _, c := range calls {
-		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
+		if c.forgot() {
 			_ = c.resp.Body.Close()
 			c.closed = true
 		}
