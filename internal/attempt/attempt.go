@@ -247,7 +247,7 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 		if a.unlink != nil {
 			a.unlink()
 		}
-	case tunnel && writes: // it ends with the caller's context, as it does without aplomb; that of net/http has no Write
+	case tunnel && writes: // it ends with the caller's context, as it does without aplomb
 	case a.quiet > 0 && !tunnel && !replay.SmallInMemory(resp.Body):
 		b := &o.more.body
 		b.attemptBody, b.left, b.decompressed = attemptBody{resp.Body, a}, a.quiet, resp.Uncompressed
@@ -267,7 +267,8 @@ func (o *Outgoing) end(resp *http.Response, err error) (got *http.Response, _, b
 func (o *Outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a, caller := &o.Ctx, o.Ctx.Context
 	await := func(in context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeoutCause(in, a.event, tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout))
+		eventless := tooLong("transport: no event within %v after the headers", a.event, policy.ErrAttemptTimeout)
+		ctx, cancel := context.WithTimeoutCause(in, a.event, eventless)
 		defer cancel()
 		_, ok, err := peek.Outcome{Request: o.Req.WithContext(ctx), Response: resp}.FirstEvent(nil)
 		return ok, err

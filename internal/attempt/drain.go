@@ -160,7 +160,8 @@ func (d *drain) within(ctx context.Context, resp *http.Response, until time.Time
 	_, own := InMemory(resp.Body)
 	_, bounded := ctx.Deadline()
 	d.body, d.done = resp.Body, make(chan struct{})
-	if resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil && (!resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body)) {
+	ends := !resp.Uncompressed || own != nil || bounded && replay.IsOfNetHTTP(resp.Body) // a Read, when it is closed
+	if ends && resp.ContentLength <= DrainBytes && limit > 0 && ctx.Err() == nil {
 		d.rest = io.LimitedReader{R: d, N: DrainBytes + 1} // so that a body of exactly DrainBytes shows its end
 	}
 	go d.run()

@@ -26,7 +26,7 @@ func decoded(coding string, head []byte, n int) []byte {
 	case coding == "gzip", coding == "x-gzip":
 		r, err = gzip.NewReader(bytes.NewReader(head))
 	case coding == "deflate":
-		if r, err = zlib.NewReader(bytes.NewReader(head)); err != nil { // some servers send it without the frame (RFC 9110 §8.4.1.2)
+		if r, err = zlib.NewReader(bytes.NewReader(head)); err != nil { // without its frame (RFC 9110 §8.4.1.2)
 			r, err = flate.NewReader(bytes.NewReader(head)), nil
 		}
 	}
@@ -46,7 +46,8 @@ type Event struct {
 // IsEventStream reports whether a response is an event stream that can be read, which is
 // a success of type text/event-stream without a Content-Encoding.
 func IsEventStream(resp *http.Response) bool {
-	return resp != nil && resp.StatusCode == http.StatusOK && len(resp.Header["Content-Encoding"]) == 0 && ServerSent(resp)
+	return resp != nil && resp.StatusCode == http.StatusOK && ServerSent(resp) &&
+		len(resp.Header["Content-Encoding"]) == 0
 }
 
 // ServerSent reports whether a response has the type text/event-stream.

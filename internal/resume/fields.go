@@ -39,7 +39,8 @@ func parseContentRange(s string) (byteRange, bool) {
 	if size != "*" {
 		total, ok3 = parseOffset(size)
 	}
-	return byteRange{first, last, total}, bytes && slash && dash && ok1 && ok2 && ok3 && first <= last && last < total
+	ok := bytes && slash && dash && ok1 && ok2 && ok3 && first <= last && last < total
+	return byteRange{first, last, total}, ok
 }
 
 // parseOffset parses one or more digits. It refuses the greatest number, which

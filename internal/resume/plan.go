@@ -162,8 +162,8 @@ func isStream(req *http.Request, media string, length int64) bool {
 	return strings.Contains(media, "=watch") || strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1")
 }
 
-// seed is the key of the hashes of headers. Only a server that knows it could make another header with the same
-// 64 or 32 bits.
+// seed is the key of the hashes of headers. Only a server that knows it could make another header
+// with the same 64 or 32 bits.
 var seed = maphash.MakeSeed()
 
 // A fingerprint has keyed hashes of the parts of a header that a second response has to repeat.

@@ -16,7 +16,7 @@ const patience = 10 * time.Second
 // A recovery is the state of a body that was cut. The reader alone uses all but cancel and late.
 type recovery struct {
 	due    error                   // the error that ended the part, if a continuation is due
-	cut    error                   // the error that ended the part for whose rest the body asked last; nil: it has not asked
+	cut    error                   // the error that ended the last part; nil: the body has not asked for its rest
 	start  int64                   // where the part began
 	last   *http.Response          // that continued the body; nil: none did
 	cancel context.CancelCauseFunc // ends the last request and its response; nil: none; guarded by mu
