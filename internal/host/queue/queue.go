@@ -232,11 +232,7 @@ const looks = 16
 
 // makeRoom drops a scope that can be spared, and reports whether there was one.
 func (s *Scopes[S]) makeRoom() (found bool) {
-	var (
-		least uint64
-		first instant.Instant
-		seen  int
-	)
+	least, first, seen := uint64(0), instant.Never, 0
 	for key, v := range s.all { // in random order
 		if end, ok := v.Spare(); ok && (!found || end < first) {
 			least, first, found = key, end, true
