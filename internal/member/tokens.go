@@ -370,8 +370,13 @@ func (s *tokens) hearNothing(now instant.Instant) {
 	s.silent, s.since, s.spent, s.leases = true, s.asked, -s.left(), nil
 	// No burst: tokens that this member saved up while the fleet answered are not its own. If each member
 	// had its first token at once, many members would send far more than the rate together. So
-	// these tokens come at random times, in the time in which the rate has a token for each member.
-	s.bucket.Cut(now, 1-s.luck*(1-1/float64(s.members)))
+	// these tokens come at random times, in the time in which the rate has a token for each member. A request does not wait
+	// for a part of AnswerTime.
+	own := 1.
+	if float64(s.members) > s.conf.PerSecond*AnswerTime.Seconds() {
+		own -= s.luck * (1 - 1/float64(s.members))
+	}
+	s.bucket.Cut(now, own)
 }
 
 // expire drops the tokens that are too old; the lock is held. A request that needs many tokens

@@ -212,6 +212,12 @@ func TestRateOfAMemberBeginsAtRandom(t *testing.T) {
 		}
 		assert.InDelta(t, int64(want), int64(max(now, a.Until)), 0.1*ms, u)
 	}
+	for perSecond, want := range map[float64]int{399: 0, 400: 1} { // of four members
+		r := newRate(rate.Config{PerSecond: perSecond, Burst: 10}, 4)
+		_, ok := r.t.ask(0, 1, AnswerTime, 0.9999)
+		require.True(t, ok)
+		assert.Equal(t, want, taken(r, instant.At(AnswerTime)), "%v: it is not worth a wait", perSecond)
+	}
 }
 
 // The part follows the size of the fleet. Waiters hear of it.
