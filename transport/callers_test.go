@@ -4,16 +4,13 @@ package transport_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 	"weak"
 
@@ -21,7 +18,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
-	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -99,37 +95,6 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestFailuresAtRandom is retry_sim of github.com/mbrooker/simulator_example for one of its clients:
-// ten requests per second to a server where each attempt fails with the same probability. The
-// success is what it was before the budget had a rest, which begins only if hardly anything
-// succeeds.
-func TestFailuresAtRandom(t *testing.T) {
-	for failure, before := range map[float64]float64{0.1: 1, 0.3: 0.999, 0.5: 0.752, 0.7: 0.452, 0.9: 0.147} {
-		t.Run(fmt.Sprint(failure), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(1, uint64(100*failure)))
-				var mu sync.Mutex // guards rng
-				var sent, good atomic.Int64
-				base := faults.New(nil, func(*http.Request) faults.Step {
-					sent.Add(1)
-					mu.Lock()
-					defer mu.Unlock()
-					if rng.Float64() < failure {
-						return faults.Status(503)
-					}
-					good.Add(1)
-					return faults.Status(200)
-				})
-				requests := soak.Size(3000, 30_000)
-				steady(t, mustNew(t, transport.Config{Base: base}), 100*time.Millisecond, time.Duration(requests)*100*time.Millisecond, "http://api.test")
-				success, load := float64(good.Load())/float64(requests), float64(sent.Load())/float64(requests)
-				t.Logf("failure %.1f: success %.3f, load %.3f", failure, success, load)
-				assert.GreaterOrEqual(t, success, before-0.03)
-			})
-		})
-	}
-}
-
 // A hoarder is a base transport that refers to all requests, and to what the caller gets.
 type hoarder struct {
 	sent []*http.Request
@@ -163,21 +128,4 @@ func TestForgottenTransportIsGarbage(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Error("the Transport is still there")
-}
-
-// steady sends requests at a steady rate, each in a goroutine of its own.
-func steady(t *testing.T, rt http.RoundTripper, every, during time.Duration, uri string) {
-	var all sync.WaitGroup
-	for range int(during / every) {
-		all.Go(func() {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, uri, nil)
-			if assert.NoError(t, err) {
-				if resp, err := rt.RoundTrip(req); err == nil {
-					_ = resp.Body.Close()
-				}
-			}
-		})
-		time.Sleep(every)
-	}
-	all.Wait()
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
-	"github.com/aplomb-go/aplomb/internal/fleettest"
-	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -88,24 +85,6 @@ func TestChangeOfAHold(t *testing.T) {
 		assert.Equal(t, []string{"no longer throttled"}, seen.told())
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, seen.told(), "it is told once")
-	})
-}
-
-// TestChangeOfAHoldThatNobodyWaitsFor: a request of another scope tells the end, because the
-// next request of the scope may never come.
-func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Traces: []*transport.Trace{seen.trace()},
-			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		req.Header.Set("Authorization", "Bearer SECRET")
-		mustRoundTrip(t, tr, req)
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, []string{"throttled"}, seen.told(), "another scope is not held")
-		time.Sleep(time.Hour)
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Equal(t, []string{"no longer throttled"}, seen.told())
 	})
 }
 
@@ -223,34 +202,6 @@ func TestChangeOfAQuota(t *testing.T) {
 	})
 }
 
-// TestChangeThatUpdateEnds: a condition is over when Update turns off the limit that it is about.
-func TestChangeThatUpdateEnds(t *testing.T) {
-	for condition, row := range map[string]struct {
-		rule policy.Rule
-		base http.RoundTripper
-	}{
-		"rate_limit": {policy.Rule{MaxAttempts: 1, RateLimit: policy.RateLimit{PerSecond: 0.5}}, script(faults.Status(200))},
-		"quota": {policy.Rule{MaxAttempts: 1, QuotaPacing: policy.On, MaxRetryAfter: time.Second},
-			script(faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", "1").Header("X-RateLimit-Reset", "3600"))},
-	} {
-		inBubble(t, condition, func(t *testing.T) {
-			var seen changes
-			tr := mustNew(t, transport.Config{Rule: row.rule, Traces: []*transport.Trace{seen.trace()}, Base: row.base})
-			for range 50 {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				time.Sleep(100 * time.Millisecond)
-			}
-			require.Equal(t, []string{condition}, seen.told())
-			require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 1}, nil))
-			time.Sleep(10 * time.Second)
-			for range 3 {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			}
-			assert.Equal(t, []string{"no longer " + condition}, seen.told())
-		})
-	}
-}
-
 // TestChangeOfALargeQuota: what is left of a quota may be more than an int of 32 bits.
 func TestChangeOfALargeQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -260,57 +211,6 @@ func TestChangeOfALargeQuota(t *testing.T) {
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		require.Len(t, seen.all, 1, "events")
 		assert.GreaterOrEqual(t, seen.all[0].Limit, math.MaxInt32)
-	})
-}
-
-// TestChangesInOrder: what begins and ends by turns is told by turns, although the requests race.
-func TestChangesInOrder(t *testing.T) {
-	var mu sync.Mutex
-	var lasts bool
-	changes, wrong := 0, 0
-	var n atomic.Int64
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On},
-		Traces: []*transport.Trace{&transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
-			mu.Lock()
-			defer mu.Unlock()
-			if changes++; lasts != h.Over {
-				wrong++
-			}
-			lasts = !h.Over
-		}}},
-		Base: rt(func(req *http.Request) (*http.Response, error) {
-			left := "900000"
-			if n.Add(1)%2 == 0 {
-				left = "190000"
-			}
-			h := http.Header{"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {left}, "X-Ratelimit-Reset": {"60"}}
-			return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
-		})})
-	together(8, func(_ int) {
-		for range soak.Size(100, 3000) {
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-		}
-	})
-	assert.Zero(t, wrong)
-	assert.Greater(t, changes, 100)
-}
-
-// TestCauseOfAFleet: the word of a fleet is the cause, and not what this process saw an hour ago.
-func TestCauseOfAFleet(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		heard := make(chan func(fleetmsg.Message), 1)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}}, Fleet: fleettest.Link(headersSeen{heard}), Traces: []*transport.Trace{seen.trace()},
-			Base: script(faults.Status(502), faults.Status(200))})
-		send := func() {
-			mustFetch(t, tr, t.Context(), "http://h.test/")
-		}
-		send()
-		hear := <-heard
-		hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})
-		time.Sleep(time.Hour)
-		send()
-		assert.Empty(t, seen.told(), "the hold is over, and nobody noticed it")
 	})
 }
 
@@ -345,17 +245,6 @@ func TestHostChangeCounts(t *testing.T) {
 		h.Over = true
 		assert.Equal(t, "https://h.test "+row.back, h.String())
 	}
-}
-
-// A Trace that only hears of hosts leaves the first try as it is, and a failure of a healthy
-// host is no change.
-func TestHostChangedAlone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen changes
-		tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{seen.trace()}, Base: script(faults.Status(503), faults.Status(200))})
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.Empty(t, seen.told())
-	})
 }
 
 // TestHookThatSends: a hook and a log handler may send requests over the same Transport.

@@ -173,21 +173,6 @@ func TestUpdateConcurrently(t *testing.T) {
 	updates.Wait()
 }
 
-// TestUpdateKeepsTheRateLimitersState: a limit that is lifted for a moment is
-// no fresh burst.
-func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		limited := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: limited})
-		start := time.Now()
-		for _, rule := range []policy.Rule{limited, {}, limited} {
-			require.NoError(t, tr.Update(rule, nil))
-			mustFetch(t, tr, t.Context(), "http://h.test/")
-		}
-		assert.GreaterOrEqual(t, time.Since(start), time.Second)
-	})
-}
-
 // An Update suspends a host, as docs/limits.md shows. A request with a deadline fails at once. One
 // without goes when another Update has ended that, with the first request after it.
 func TestSuspend(t *testing.T) {
@@ -248,14 +233,6 @@ func TestMustNew(t *testing.T) {
 func TestDefault(t *testing.T) {
 	assert.NotPanics(t, func() { transport.Default().CloseIdleConnections() })
 	assert.NotSame(t, transport.Default(), transport.Default(), "each has a pool of its own")
-}
-
-// Update does not make a Transport. New and Default do.
-func TestUpdateOfTheZeroTransport(t *testing.T) {
-	var tr transport.Transport
-	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
-	_, err := fetch(t, &tr, t.Context(), "http://h.test/")
-	assert.ErrorContains(t, err, "make one with New or Default")
 }
 
 func TestRuleFor(t *testing.T) {

@@ -334,7 +334,9 @@ type callersKey struct{}
 func TestZeroTransportIsAnError(t *testing.T) {
 	b := oneShot("text")
 	req := newRequest(t, http.MethodPut, "http://h.test", b)
-	_, err := new(transport.Transport).RoundTrip(req)
+	tr := new(transport.Transport)
+	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
+	_, err := tr.RoundTrip(req)
 	assert.ErrorContains(t, err, "make one with New or Default")
 	count(t, 1, b.closed(), "body closed")
 }

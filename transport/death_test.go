@@ -19,27 +19,23 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A connection dies while a body without a validator comes. The body is fetched again over
-// another pool and goes on.
-func TestDeathInABodyWithoutValidator(t *testing.T) {
+// A connection dies while a body comes. The rest is fetched, or the body is fetched again, over another pool.
+func TestDeathInABody(t *testing.T) {
 	content := text(100_000)
 	rule := policy.Rule{StallTimeout: attemptTime}.Or(hasty)
-	for _, length := range []bool{true, false} {
+	for name, step := range map[string]ts.Step{
+		"a validator": ts.Content([]byte(content), `"v1"`), "a length": jsonStep(content, true, false), "neither": jsonStep(content, false, false),
+	} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-			w := wire(t, cfg, rule, func(*ts.Received) ts.Step {
-				return jsonStep(content, length, false).Drip(10_000, 10*time.Millisecond)
-			})
-			w.ok(w.get(), time.Minute)
+			w := wire(t, cfg, rule, func(*ts.Received) ts.Step { return step.Drip(10_000, 10*time.Millisecond) })
+			w.ok(w.get(), time.Minute, name)
 			for range 3 {
-				go func() {
-					time.Sleep(55 * time.Millisecond)
-					w.die()
-				}()
+				time.AfterFunc(55*time.Millisecond, w.die)
 				start := time.Now()
 				got := w.get()
-				w.ok(got, time.Minute)
-				assert.True(t, got.body == content)
-				assert.LessOrEqual(t, time.Since(start), time.Second)
+				w.ok(got, time.Minute, name)
+				assert.True(t, got.body == content, name)
+				assert.LessOrEqual(t, time.Since(start), time.Second, name)
 				time.Sleep(10 * time.Second) // a host gets one new pool in 10 s
 			}
 			w.tr.CloseIdleConnections()

@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -396,7 +395,7 @@ func TestResumeGivesUp(t *testing.T) {
 		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonMaxAttempts, 3, 10},
 		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsedTime, 3, 30},
 		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}, []int{10, 10, 10}, transport.ReasonRetryBudget, 2, 20},
-		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
+		{"back-off", policy.Rule{Backoff: backoff.Constant(-1)}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
 		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonNotResumable, 2, 10},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -419,45 +418,6 @@ func TestResumeGivesUp(t *testing.T) {
 			base.sent(t, row.attempts)
 			_, again := resp.Body.Read(make([]byte, 1))
 			assert.True(t, err == again)
-		})
-	}
-}
-
-type stopping struct{}
-
-func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
-
-// A body that cannot be resumed is not wrapped.
-func TestNotResumable(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		rule policy.Rule
-		once bool
-		code int
-	}{
-		{name: "resumes are off", rule: policy.Rule{Resume: policy.Off}},
-		{name: "one attempt", rule: policy.Rule{MaxAttempts: 1}},
-		{name: "once", once: true},
-		{name: "404", code: 404},
-		{name: "101", code: 101},
-		{name: "empty"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			own := testkit.CutAt("x", io.EOF)
-			base := rt(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, cmp.Or(row.code, 200), own, `ETag: "v1"`)
-				if row.name == "empty" {
-					resp.ContentLength = 0
-				}
-				return resp, nil
-			})
-			ctx := t.Context()
-			if row.once {
-				ctx = transport.WithoutRetries(ctx)
-			}
-			row.rule.MaxRefetch = policy.Off // only the rest by Range
-			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
-			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
 		})
 	}
 }
@@ -490,7 +450,7 @@ func TestResumeCounts(t *testing.T) {
 		text := strings.Repeat("x", 3*resume.MinProgress)
 		base := cutter(text, 10, resume.MinProgress, 10, 10)
 		var prevs []time.Duration
-		rule := policy.Rule{MaxAttempts: 2, Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{MaxAttempts: 2, Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -510,7 +470,7 @@ func TestResumeCounts(t *testing.T) {
 func TestResumeKeepsThePreviousWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var prevs []time.Duration
-		rule := policy.Rule{Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -519,11 +479,6 @@ func TestResumeKeepsThePreviousWait(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 1 * time.Second, 2 * time.Second, 3 * time.Second}, prevs)
 	})
 }
-
-// recording is a back-off that is a function.
-type recording func(int, time.Duration) time.Duration
-
-func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
 // Given a Transport around another, only the inner Transport reconnects.
 func TestResumesAreNotMultiplied(t *testing.T) {
@@ -606,33 +561,6 @@ func TestCloseAtAnyMoment(t *testing.T) {
 				<-read
 			}
 		})
-	}
-}
-
-// A body that can be continued costs one allocation, any other none.
-func TestResumableAllocatesOnce(t *testing.T) {
-	body := &testkit.CutBody{}
-	for _, row := range []struct {
-		header []string
-		want   float64
-	}{
-		{[]string{`ETag: "v1"`}, 1},
-		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}, 1},
-		{[]string{`ETag: W/"v1"`}, 1},
-		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 1},
-		{nil, 1},
-		{[]string{"Content-Type: text/event-stream"}, 0},
-	} {
-		resp := newResponse(nil, 200, body, row.header...)
-		resp.ContentLength = 1000
-		tr := mustNew(t, transport.Config{Base: rt(func(*http.Request) (*http.Response, error) {
-			resp.Body = body
-			return resp, nil
-		})})
-		req := getRequest(t, "https://api.example.com/v1/things")
-		assert.Equal(t, row.want, testing.AllocsPerRun(1000, func() {
-			_, _ = tr.RoundTrip(req)
-		}), "%v", row.header)
 	}
 }
 

@@ -50,18 +50,6 @@ func postRequest(t testing.TB, url string) *http.Request {
 	return req
 }
 
-func TestFirstTryAllocatesNothing(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: newNoop()})
-	for name, req := range map[string]*http.Request{
-		"GET":               getRequest(t, "https://api.example.com/v1/things"),
-		"POST with GetBody": postRequest(t, "https://api.example.com/v1/things"),
-	} {
-		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			_, _ = tr.RoundTrip(req)
-		}), name)
-	}
-}
-
 func TestFirstTryOfManyHostsAllocatesNothing(t *testing.T) {
 	tr := mustNew(t, transport.Config{Base: newNoop()})
 	reqs := manyRequests(1000)

@@ -9,13 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -99,36 +97,6 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 				assert.Equal(t, "hello", got.body)
 				assert.Error(t, got.err)
 				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-			})
-		})
-	}
-}
-
-// TestRetryAfterOfASkewedServer: the wait is told by a server whose clock is
-// three hours ahead, in seconds and in each form of a date.
-func TestRetryAfterOfASkewedServer(t *testing.T) {
-	for name, form := range map[string]string{
-		"seconds":     "",
-		"IMF-fixdate": http.TimeFormat,
-		"RFC 850":     "Monday, 02-Jan-06 15:04:05 GMT",
-		"asctime":     time.ANSIC,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				theirs := time.Now().UTC().Add(3 * time.Hour)
-				after := "10"
-				if form != "" {
-					after = theirs.Add(10 * time.Second).Format(form)
-				}
-				s := set(t, cfg, exact,
-					ts.Status(429).Header("Date", theirs.Format(http.TimeFormat)).Header("Retry-After", after),
-					ts.OK("hello"))
-				got := s.send(http.MethodGet, nil)
-				require.NoError(t, got.err)
-				assert.Equal(t, 200, got.status)
-				assert.GreaterOrEqual(t, got.elapsed, 10*time.Second, "never earlier than told")
-				assert.LessOrEqual(t, got.elapsed, 11*time.Second)
-				assert.Equal(t, 10*time.Second, s.seen.events()[0].RetryAfter)
 			})
 		})
 	}
@@ -453,93 +421,6 @@ func TestOneConnectionIsEnough(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestTwentyMinuteStory: a deployment goes wrong and is undone. In virtual time
-// it takes some milliseconds.
-func TestTwentyMinuteStory(t *testing.T) {
-	inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		start := time.Now()
-		var n atomic.Int64
-		cfg.Handler = func(*ts.Received) ts.Step {
-			if time.Since(start) >= 20*time.Minute {
-				return ts.OK("back again")
-			}
-			switch n.Add(1) % 4 {
-			case 0:
-				return ts.Status(503).Header("Retry-After", "45")
-			case 1:
-				return ts.ResetBeforeHeaders()
-			case 2:
-				return ts.Hang()
-			}
-			return ts.Status(502).Body("bad gateway")
-		}
-		s := set(t, cfg, policy.Rule{MaxAttempts: 1000, AttemptTimeout: 10 * time.Second, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
-		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
-		require.NoError(t, got.err)
-		assert.Equal(t, "back again", got.body)
-		assert.GreaterOrEqual(t, got.elapsed, 20*time.Minute)
-		assert.LessOrEqual(t, got.elapsed, 21*time.Minute)
-		s.lastBody("a report")
-		events := s.seen.events()
-		for i, e := range events[1:] {
-			before := events[i]
-			assert.GreaterOrEqual(t, e.Start.Sub(before.Start.Add(before.Duration)), before.Delay)
-			assert.GreaterOrEqual(t, before.Delay, before.RetryAfter, "never earlier than told")
-		}
-	})
-}
-
-// TestUploadFromAPipe sends 64 MiB over TCP from a reader that cannot be rewound. The
-// server has the first byte before the second is read. No more is kept of the rest
-// than Rule.ReplayBuffer allows.
-func TestUploadFromAPipe(t *testing.T) {
-	const size = 64 << 20
-	first := make(chan struct{})
-	var got atomic.Value
-	var length atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sum := newSum()
-		if _, err := io.CopyN(sum, r.Body, 1); err != nil {
-			t.Error(err)
-			return
-		}
-		close(first)
-		_, err := io.Copy(sum, r.Body)
-		assert.NoError(t, err)
-		got.Store(sum.hex())
-		length.Store(sum.n)
-	}))
-	defer server.Close()
-
-	pr, pw, err := os.Pipe()
-	require.NoError(t, err)
-	want := newSum()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer func() { _ = pw.Close() }()
-		w := io.MultiWriter(pw, want)
-		piece := ts.Pattern(32 << 10)
-		_, _ = w.Write(piece[:1])
-		<-first
-		_, _ = w.Write(piece[1:])
-		for range size/len(piece) - 1 {
-			_, _ = w.Write(piece)
-		}
-	})
-
-	tr := mustNew(t, transport.Config{})
-	defer tr.CloseIdleConnections()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, server.URL, pr))
-	runtime.ReadMemStats(&after)
-	_ = resp.Body.Close()
-	wg.Wait()
-	assert.EqualValues(t, size, length.Load())
-	assert.Equal(t, want.hex(), got.Load())
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "all that was ever allocated, the server's part included")
 }
 
 // TestFilesAreSentAgainWithoutBuffering: a large file goes out a second time

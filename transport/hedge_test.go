@@ -368,41 +368,6 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	})
 }
 
-// TestHedgeGoexit: given a base transport that calls runtime.Goexit, as a test's
-// FailNow does, when the attempt runs in a goroutine of the hedge, then the
-// caller's goroutine ends too, as it would without a hedge.
-func TestHedgeGoexit(t *testing.T) {
-	for name, base := range map[string]rt{
-		"in the first attempt": func(*http.Request) (*http.Response, error) {
-			runtime.Goexit()
-			return nil, nil
-		},
-		"in the hedge": numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n == 1 {
-				return nil, pause(req, time.Minute)
-			}
-			runtime.Goexit()
-			return nil, nil
-		}),
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}})
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			returned, panicked, done := false, any(nil), make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { panicked = recover() }()
-				_, _ = tr.RoundTrip(req)
-				returned = true
-			}()
-			<-done
-			assert.False(t, returned, "RoundTrip must not return without a response")
-			assert.Nil(t, panicked)
-			assert.Zero(t, tr.Snapshot().Hosts[0].InFlight, "requests in flight")
-		})
-	}
-}
-
 // Given an attempt that lost its race, and a base that ignores the context, when the
 // response arrives and the Close of its body panics or blocks, then neither the process
 // nor the caller notices.
@@ -438,40 +403,6 @@ func TestLateResponseWithABadBody(t *testing.T) {
 				close(server)
 			})
 		}
-	}
-}
-
-// TestFailureOfAHedge: a final failure of the hedge does not end the first attempt of a safe request.
-// It counts if the first gets nothing better.
-func TestFailureOfAHedge(t *testing.T) {
-	const later = 300 * time.Millisecond
-	rows := map[string]struct {
-		first, second answer
-		want          int
-		at            time.Duration
-	}{
-		"a 404 before a 200":        {status(200).Delay(later), status(404), 200, later},
-		"a 501 before a 200":        {status(200).Delay(later), status(501), 200, later},
-		"a 404 before a 304":        {status(304).Delay(later), status(404), 304, later},
-		"a 404 before a 403":        {status(403).Delay(later), status(404), 404, later},
-		"a 404 before a 503":        {status(503).Delay(later), status(404), 404, later},
-		"a 404 before an error":     {deafly(later, faults.Fail(io.ErrUnexpectedEOF)), status(404), 404, later},
-		"a 304 ends the first":      {status(200).Delay(later), status(304), 304, 50 * time.Millisecond},
-		"a 404 of the first counts": {status(404).Delay(later), faults.Hang(), 404, later},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			server := script(row.first, row.second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
-			resp := mustGet(t, tr)
-			assert.Equal(t, row.want, resp.StatusCode)
-			assert.Equal(t, row.at, time.Since(server.start))
-			mustRead(t, resp)
-			_ = resp.Body.Close()
-			synctest.Wait()
-			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
-		})
 	}
 }
 
@@ -686,51 +617,50 @@ func TestRefusedHedgeGivesTheBudgetBack(t *testing.T) {
 	})
 }
 
-// TestHedgeOfAnUnsafeRequest: the server acts on the first attempt and refuses the
-// second. The refusal arrives first. The caller is not told that the request failed.
-func TestHedgeOfAnUnsafeRequest(t *testing.T) {
-	const second, later = 60 * time.Millisecond, 300 * time.Millisecond
-	rows := map[string]struct {
-		method    string
-		plain     bool // the caller did not call Repeatable
-		responses []answer
-		want      int
-		at        time.Duration
-		reasons   []transport.Reason
+// TestWhichResponseOfARaceCounts: a final failure does not end the race, because the other attempt may do better. So the caller of
+// a request that may act is not told that it failed if the server acted on one attempt and refused the other.
+func TestWhichResponseOfARaceCounts(t *testing.T) {
+	const later, second = 300 * time.Millisecond, 60 * time.Millisecond
+	lost := faults.Fail(io.ErrUnexpectedEOF)
+	refused := func(code int) answer { return deafly(10*time.Millisecond, status(code)) }
+	for name, row := range map[string]struct {
+		method        string
+		first, second answer
+		want          int
+		at            time.Duration
 	}{
-		"not hedged by default": {method: http.MethodDelete, plain: true,
-			responses: []answer{deafly(later, status(202)), status(404)}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
-		"a 4xx waits for a success": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(202)), deafly(10*time.Millisecond, status(404))}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"a 412 waits for a success": {method: http.MethodPut,
-			responses: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the first attempt's 4xx waits as well": {method: http.MethodPost,
-			responses: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"both attempts get a 4xx": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the other attempt fails": {method: http.MethodDelete,
-			responses: []answer{deafly(later, faults.Fail(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the other response would be retried": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"a success does not wait": {method: http.MethodDelete,
-			responses: []answer{status(404).Delay(later), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-	}
-	for name, row := range rows {
+		"GET: a 404 before a 200":                     {http.MethodGet, status(200).Delay(later), status(404), 200, later},
+		"GET: a 501 before a 200":                     {http.MethodGet, status(200).Delay(later), status(501), 200, later},
+		"GET: a 404 before a 304":                     {http.MethodGet, status(304).Delay(later), status(404), 304, later},
+		"GET: a 404 before a 403":                     {http.MethodGet, status(403).Delay(later), status(404), 404, later},
+		"GET: a 404 before a 503":                     {http.MethodGet, status(503).Delay(later), status(404), 404, later},
+		"GET: a 404 before an error":                  {http.MethodGet, deafly(later, lost), status(404), 404, later},
+		"GET: a 304 ends the first":                   {http.MethodGet, status(200).Delay(later), status(304), 304, 50 * time.Millisecond},
+		"GET: a 404 of the first counts":              {http.MethodGet, status(404).Delay(later), faults.Hang(), 404, later},
+		"DELETE: a 4xx waits for a success":           {http.MethodDelete, deafly(later, status(202)), refused(404), 202, later},
+		"PUT: a 412 waits for a success":              {http.MethodPut, deafly(later, status(201)), refused(412), 201, later},
+		"POST: the first attempt's 4xx waits as well": {http.MethodPost, deafly(later, status(400)), deafly(later, status(200)), 200, later + 50*time.Millisecond},
+		"DELETE: both attempts get a 4xx":             {http.MethodDelete, deafly(later, status(404)), refused(410), 410, later},
+		"DELETE: the other attempt fails":             {http.MethodDelete, deafly(later, lost), refused(404), 404, later},
+		"DELETE: the other would be retried":          {http.MethodDelete, deafly(later, status(503)), refused(404), 404, later},
+		"DELETE: a success does not wait":             {http.MethodDelete, status(404).Delay(later), refused(202), 202, second},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			server, ev := script(row.responses...), &recorder{}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}})
+			server, ev := script(row.first, row.second), &recorder{}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 			ctx := ev.on(t.Context())
-			if !row.plain {
+			if row.method != http.MethodGet {
 				ctx = transport.WithIdempotent(ctx)
 			}
-			start := time.Now()
 			resp := mustRoundTrip(t, tr, newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
 			assert.Equal(t, row.want, resp.StatusCode)
-			assert.Equal(t, row.at, time.Since(start))
-			wantText(t, resp.Body, "body of "+http.StatusText(row.want))
+			assert.Equal(t, row.at, time.Since(server.start))
+			assert.Equal(t, row.want != 304, mustRead(t, resp) == "body of "+http.StatusText(row.want))
 			_ = resp.Body.Close()
-			assert.Equal(t, row.reasons, ev.reasons())
+			assert.Equal(t, []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
 			time.Sleep(time.Second) // for a loser that ignores its context
+			server.sent(t, 2)
+			idle(t, tr)
 		})
 	}
 }
@@ -755,24 +685,36 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 	}
 }
 
-// A panic of the base transport in a hedged request reaches the caller, as it would without a hedge.
+// A panic of the base transport in a hedged request reaches the caller, as it would without a hedge. If the base ends its goroutine,
+// as FailNow of a test does, that of the caller ends.
 func TestHedgeAndABaseThatPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
-	rows := map[string][]answer{
-		"the first, alone":            {panics},
-		"the first, beside a second":  {deafly(2*time.Second, panics), faults.Hang()},
-		"the second":                  {faults.Hang(), panics},
-		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
-	}
-	for name, responses := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
-			}}, script(responses...))
-			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
-			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		})
+	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
+	for how, bad := range map[string]func(*http.Request) (*http.Response, error){"panics": panics, "exits": exits} {
+		for name, responses := range map[string][]answer{
+			"the first, alone":            {bad},
+			"the first, beside a second":  {deafly(2*time.Second, bad), faults.Hang()},
+			"the second":                  {faults.Hang(), bad},
+			"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, bad)},
+		} {
+			inBubble(t, name+" "+how, func(t *testing.T) {
+				tr := over(t, transport.Config{Rule: policy.Rule{
+					Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
+				}}, script(responses...))
+				returned, panicked := false, any(nil)
+				var caller sync.WaitGroup
+				caller.Go(func() {
+					defer func() { panicked = recover() }()
+					_, _ = get(t, tr, t.Context())
+					returned = true
+				})
+				caller.Wait()
+				assert.False(t, returned, "RoundTrip must not return without a response")
+				assert.Equal(t, map[string]any{"panics": "base", "exits": nil}[how], panicked)
+				synctest.Wait()
+				idle(t, tr)
+			})
+		}
 	}
 }
 
@@ -795,39 +737,6 @@ func TestHedgeThatPanicsAfterTheRace(t *testing.T) {
 	})
 }
 
-// A trace that panics when a request is hedged ends the first attempt, and no slot stays in use.
-func TestTraceThatPanicsAtAHedgeEndsTheFirstAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var contexts []context.Context
-		tr := over(t, transport.Config{
-			Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}},
-			Traces: []*transport.Trace{&transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-				if a.Kind == transport.AttemptHedge {
-					panic("hook")
-				}
-				return ctx
-			}}},
-		}, rt(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			contexts = append(contexts, req.Context())
-			mu.Unlock()
-			return play(req, status(200).Delay(10*time.Second))
-		}))
-		assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Len(t, contexts, 1)
-		for _, ctx := range contexts {
-			assert.ErrorIs(t, ctx.Err(), context.Canceled)
-		}
-		s := stateOf(t, tr)
-		assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-		assert.Zero(t, s.InFlight, "requests in flight")
-	})
-}
-
 // A 429 to a hedge holds the scope, even if the response of the hedge does not count.
 func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -841,70 +750,6 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys, "throttled keys")
 		<-done
-	})
-}
-
-// Every body that GetBody made is closed. A body that may share its reader with
-// the other bodies is not hedged.
-func TestBodiesOfHedgesAreClosed(t *testing.T) {
-	rows := map[string]struct {
-		rule   policy.Rule
-		hedged bool
-	}{
-		"may go":       {},
-		"limiter full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}},
-		"rate used":    {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(row.rule).Or(exact)},
-				script(deafly(3*time.Second, status(503)), status(200)))
-			first, made := oneShot("text"), []*body(nil)
-			req := newRequest(t, http.MethodGet, "http://h.test/", first)
-			req.GetBody = func() (io.ReadCloser, error) {
-				b := oneShot("text")
-				made = append(made, b)
-				return b, nil
-			}
-			ev := &recorder{}
-			resp := mustRoundTrip(t, tr, req.WithContext(ev.on(t.Context())))
-			_ = resp.Body.Close()
-			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
-			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonOutrun))
-			count(t, 1, first.closed(), "body closed")
-			for i, b := range made {
-				count(t, 1, b.closed(), "body closed", "body %d of %d", i+1, len(made))
-			}
-		})
-	}
-}
-
-// An attempt that was outrun shares nothing with the caller's request, which may
-// change when the response is closed.
-func TestOutrunAttemptSharesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		gone := make(chan struct{})
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}},
-			numbered(func(req *http.Request, n int) (*http.Response, error) {
-				if n > 1 {
-					return play(req, status(200))
-				}
-				defer close(gone)
-				<-req.Context().Done()
-				for range 1000 {
-					_, _ = req.Header.Get("X-Test"), req.URL.Path
-				}
-				return nil, req.Context().Err()
-			}))
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		resp := mustRoundTrip(t, tr, req)
-		_, _ = io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		for range 1000 {
-			req.Header.Set("X-Test", "next")
-			req.URL.Path = "/next"
-		}
-		<-gone
 	})
 }
 
@@ -953,26 +798,31 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 	})
 }
 
-// An attempt of a race that has not run yet already has its copy of the request.
-// The caller may use the request again when it has a response (seen with -race).
+// An attempt of a race that was outrun, or has not run yet, has a copy of the request. The caller may change the request and use it
+// again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Millisecond}}.Or(quick)}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n%2 == 1 { // a first attempt
+			if n%4 == 1 || n%4 == 0 { // the first attempt of a request, and the hedge of the next, win
 				time.Sleep(3 * time.Millisecond)
 				return play(req, status(200))
 			}
-			time.Sleep(6 * time.Millisecond)
+			<-req.Context().Done()
+			for range 1000 {
+				_, _ = req.Header.Get("X-Reused"), req.URL.Path
+			}
 			return nil, errors.New("late")
 		}))
 		for range 20 {
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			resp := mustRoundTrip(t, tr, req)
 			_ = resp.Body.Close()
-			req.Method = http.MethodHead
-			req.Header.Set("X-Reused", "1")
+			for range 1000 {
+				req.Method, req.URL.Path = http.MethodHead, "/next"
+				req.Header.Set("X-Reused", "1")
+			}
+			time.Sleep(10 * time.Millisecond) // the other attempt ends
 		}
-		time.Sleep(time.Second) // the last hedge ends
 	})
 }
 

@@ -581,6 +581,16 @@ func hostState(t testing.TB, tr *transport.Transport, name string) transport.Hos
 	return all[i]
 }
 
+// idle asserts that nothing of http://h.test is in use, and nobody waits.
+func idle(t testing.TB, tr *transport.Transport) {
+	t.Helper()
+	s := stateOf(t, tr)
+	assert.Zero(t, s.InFlight, "requests in flight")
+	assert.Zero(t, s.ConcurrencyInUse, "slots in use")
+	assert.Zero(t, s.ConcurrencyWaiting, "requests at the limiter")
+	assert.Zero(t, s.RetriesWaiting, "retries in line")
+}
+
 // deafly does not notice that the client has left.
 func deafly(d time.Duration, a answer) rt {
 	return func(req *http.Request) (*http.Response, error) {
@@ -595,6 +605,11 @@ func over(t testing.TB, c transport.Config, base http.RoundTripper) *transport.T
 	c.Base = base
 	return mustNew(t, c)
 }
+
+// backoffFunc is a Backoff made of a function.
+type backoffFunc func(n int, prev time.Duration) time.Duration
+
+func (f backoffFunc) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
 type readFunc func([]byte) (int, error)
 

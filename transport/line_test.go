@@ -421,7 +421,9 @@ func TestPanicsOfThoseWhoWait(t *testing.T) {
 		"RetryAfter": func(r *policy.Rule, _ *http.Request, blow func()) {
 			r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) { blow(); return 0, false }
 		},
-		"back-off": func(r *policy.Rule, _ *http.Request, blow func()) { r.Backoff = blowing{blow} },
+		"back-off": func(r *policy.Rule, _ *http.Request, blow func()) {
+			r.Backoff = backoffFunc(func(n int, prev time.Duration) time.Duration { blow(); return backoff.Exponential{}.Delay(n, prev) })
+		},
 		"GetBody": func(r *policy.Rule, req *http.Request, blow func()) {
 			req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("text"))
 			req.GetBody = func() (io.ReadCloser, error) { blow(); return io.NopCloser(strings.NewReader("text")), nil }
@@ -493,14 +495,6 @@ func TestPanicOfTheKeyAfterASuccess(t *testing.T) {
 }
 
 type blowKey struct{}
-
-// A blowing back-off may panic.
-type blowing struct{ blow func() }
-
-func (b blowing) Delay(n int, prev time.Duration) time.Duration {
-	b.blow()
-	return backoff.Exponential{}.Delay(n, prev)
-}
 
 // An Update that turns the budget off, or makes it larger, lets those go who wait.
 func TestUpdateLetsWaitersGo(t *testing.T) {

@@ -39,7 +39,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -133,71 +132,6 @@ func (s *switched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return play(req, faults.Status(200))
 }
 
-// TestConditionsInTheLog: each condition has one line when it begins, and one when it is over. The lines of single requests are
-// left out here.
-func TestConditionsInTheLog(t *testing.T) {
-	send := func(t *testing.T, tr *transport.Transport, n int) {
-		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
-	}
-	for _, row := range []struct {
-		name string
-		rule policy.Rule
-		base http.RoundTripper
-		play func(t *testing.T, tr *transport.Transport)
-		want []string
-	}{
-		{"its own limiter", policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 3)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN concurrency limit reached reason=concurrency since=00:00:00 limit=1", "INFO concurrency limit no longer reached reason=concurrency since=00:00:00 limit=1"}},
-		{"its own rate, while others still wait", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				all := make(chan struct{})
-				go func() { defer close(all); send(t, tr, 3) }()
-				time.Sleep(45 * time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := fetch(t, tr, ctx, "http://h.test/") // looks whether it is over
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				<-all
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, with a limiter", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Max: 10}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 3)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, too late for the caller", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 1)
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				_, err := fetch(t, tr, ctx, "http://h.test/")
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			var log journal
-			tr := mustNew(t, transport.Config{Rule: row.rule, Base: row.base, Logger: log.above(slog.LevelInfo)})
-			row.play(t, tr)
-			for _, r := range log.records() {
-				assert.Equal(t, "http://h.test", attr(r, "host"))
-			}
-			assert.Equal(t, row.want, withoutRequests(log.lines()))
-		})
-	}
-}
-
 // withoutRequests returns the lines that are not about a single request alone.
 func withoutRequests(lines []string) (all []string) {
 	for _, line := range lines {
@@ -249,74 +183,6 @@ func TestDown(t *testing.T) {
 		send(1)
 		assert.Len(t, log.lines(), 1, "lines of the log")
 		assert.False(t, state())
-	})
-}
-
-// TestSixLinesPerMinute: a host that is down again and again has six lines within any minute. The
-// first request after that minute tells how it is then.
-func TestSixLinesPerMinute(t *testing.T) {
-	for name, row := range map[string]struct {
-		downAtLast bool
-		state      string
-	}{
-		"back": {false, "INFO changed often reason=circuit_open since=00:00:48"},
-		"down": {true, `WARN changed often reason=circuit_open since=00:00:50 error="connection refused"`},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			var log journal
-			var seen changes
-			base := switched{fail: errRefused}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: &base})
-			send := func(down bool) {
-				base.down.Store(down)
-				for range 11 {
-					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-					time.Sleep(100 * time.Millisecond)
-				}
-			}
-			start := time.Now()
-			for time.Since(start) < 50*time.Second {
-				send(true)
-				send(false)
-			}
-			send(row.downAtLast)
-			assert.GreaterOrEqual(t, len(seen.told()), 46, "the hook hears of each")
-			for _, r := range log.records() {
-				assert.False(t, attr(r, "since").(time.Time).After(r.Time), "%v", r)
-			}
-			assert.Len(t, log.lines(), 6, "lines of the log")
-			time.Sleep(time.Until(start.Add(time.Minute)))
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Empty(t, log.lines(), "within the minute")
-			time.Sleep(time.Second)
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			r := log.records()
-			assert.Equal(t, []string{row.state}, log.lines())
-			assert.Equal(t, "http://h.test", attr(r[0], "host"))
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Empty(t, log.lines(), "it is told once")
-			time.Sleep(time.Minute)
-			send(!row.downAtLast)
-			assert.Len(t, log.lines(), 1, "later changes have their lines again")
-		})
-	}
-}
-
-// An Update may turn a concurrency limit on while requests wait for the rate alone.
-func TestLimiterIsTurnedOnWhileTheRateHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log testkit.Text
-		slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}
-		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: slow, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		for range 3 {
-			_ = mustGet(t, tr).Body.Close()
-		}
-		require.Contains(t, log.String(), "rate limit reached")
-		limited := policy.Rule{Concurrency: policy.Concurrency{Max: 5}}.Or(slow)
-		require.NoError(t, tr.Update(limited, nil))
-		time.Sleep(2 * time.Minute)
-		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
-		assert.Contains(t, log.String(), "rate limit no longer reached")
 	})
 }
 

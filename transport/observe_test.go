@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -430,34 +431,47 @@ func TestHooksOfSeveralTraces(t *testing.T) {
 	assert.Equal(t, "config new old config new old", strings.Join(order, " "))
 }
 
-// TestHooksThatPanic: a panic of any hook reaches the caller, and leaves nothing behind.
-func TestHooksThatPanic(t *testing.T) {
-	for name, trace := range map[string]*transport.Trace{
-		"RequestStart": {RequestStart: func(context.Context, *http.Request) context.Context { panic("hook") }},
-		"AttemptStart": {AttemptStart: func(context.Context, transport.AttemptStart) context.Context { panic("hook") }},
-		"AttemptEnd":   {AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("hook") }},
-		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
+// TestFunctionsThatPanic: a panic of a hook or of a function of the rule reaches the caller, although the Close of the response
+// blocks. It leaves neither a body open nor a slot in use.
+func TestFunctionsThatPanic(t *testing.T) {
+	traced := func(trace transport.Trace) transport.Config {
+		return transport.Config{Traces: []*transport.Trace{&trace}}
+	}
+	classifies := policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}
+	for name, row := range map[string]struct {
+		config transport.Config
+		code   int // of the response; 0: nothing is sent
+	}{
+		"RequestStart":      {traced(transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { panic("own") }}), 0},
+		"AttemptStart":      {traced(transport.Trace{AttemptStart: func(context.Context, transport.AttemptStart) context.Context { panic("own") }}), 0},
+		"AttemptEnd":        {traced(transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}), 503},
+		"AttemptEnd, a 200": {traced(transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}), 200},
+		"RequestEnd":        {traced(transport.Trace{RequestEnd: func(context.Context, transport.RequestEnd) { panic("own") }}), 200},
+		"Classify":          {transport.Config{Rule: classifies}, 503},
+		"Classify, timed":   {transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}.Or(classifies)}, 503},
+		"RetryAfter":        {transport.Config{Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}}, 503},
+		"Idempotent":        {transport.Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}}, 503},
 	} {
-		t.Run(name, func(t *testing.T) {
-			body, limiter := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
-			answer := &body0{}
-			tr := mustNew(t, transport.Config{Rule: limiter, Traces: []*transport.Trace{trace}, Base: rt(func(req *http.Request) (*http.Response, error) {
-				_ = req.Body.Close()
-				return newResponse(req, 200, answer), nil
-			})})
-			assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
-			assert.GreaterOrEqual(t, body.closed(), 1)
-			assert.Equal(t, name == "AttemptEnd" || name == "RequestEnd", answer.closed, "the response nobody gets")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		})
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: policy.Concurrency{Max: 1}}} {
+			inBubble(t, name+", "+limits, func(t *testing.T) {
+				config, body, closes := row.config, oneShot("text"), 0
+				config.Rule = rule.Or(config.Rule)
+				tr := over(t, config, rt(func(req *http.Request) (*http.Response, error) {
+					_ = req.Body.Close()
+					slow := func() { closes++; time.Sleep(time.Minute) }
+					return newResponse(req, row.code, badBody{strings.NewReader("no").Read, slow}), nil
+				}))
+				start := time.Now()
+				assert.PanicsWithValue(t, "own", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
+				assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
+				time.Sleep(time.Minute) // the Close ends
+				count(t, min(row.code, 1), closes, "response closed")
+				assert.GreaterOrEqual(t, body.closed(), 1)
+				idle(t, tr)
+			})
+		}
 	}
 }
-
-// body0 is an empty body of a response that knows whether it is closed.
-type body0 struct{ closed bool }
-
-func (*body0) Read([]byte) (int, error) { return 0, io.EOF }
-func (b *body0) Close() error           { b.closed = true; return nil }
 
 // TestTraceWithoutHooksCostsNothing: an empty Trace, wherever it stands, leaves the
 // first attempt as it is.

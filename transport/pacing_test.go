@@ -3,7 +3,6 @@ package transport_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -259,20 +258,6 @@ func TestFleetRateOfCosts(t *testing.T) {
 			assert.LessOrEqual(t, total-before, 5500+200)
 			assert.GreaterOrEqual(t, total-before, 5500-500)
 			assert.LessOrEqual(t, before, 700)
-		})
-	}
-}
-
-// A cost below 1 counts as 1.
-func TestCostBelowOne(t *testing.T) {
-	for _, cost := range []int{0, -1, math.MinInt} {
-		bubble(t, func(t *testing.T) {
-			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, RateLimit: policy.RateLimit{PerSecond: 10, Burst: 1}}}, base)
-			for range 3 {
-				mustGet(t, tr)
-			}
-			assert.Equal(t, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}, base.arrivals())
 		})
 	}
 }

@@ -3,7 +3,6 @@
 package transport_test
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -82,28 +81,11 @@ func trusting(s *httptest.Server) *http.Transport {
 // A server serves one connection at a time, and every second response is a 503. The retry takes
 // another connection, which the server does not look at as long as the old one is open.
 func TestServerOfOneConnection(t *testing.T) {
-	serve := func(l net.Listener) {
-		for served := 0; ; {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			for r := bufio.NewReader(conn); ; served++ {
-				if _, err := http.ReadRequest(r); err != nil {
-					break
-				}
-				_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d -\r\nContent-Length: 0\r\n\r\n", [...]int{503, 200}[served%2])
-			}
-			_ = conn.Close()
-		}
-	}
 	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()} {
 		for _, deadline := range []time.Duration{5 * time.Second, time.Hour} {
 			inBubble(t, fmt.Sprint(name, "/", deadline), func(t *testing.T) {
-				n := ts.NewNet()
-				l, err := n.Listen("one.test:80")
-				require.NoError(t, err)
-				go serve(l)
+				n, served := ts.NewNet(), 0
+				prefork(t, n, "one.test:80", 1, func() string { served++; return [...]string{"200", "503"}[served%2] })
 				tr := mustNew(t, transport.Config{Base: &http.Transport{DialContext: n.DialContext}, Rule: rule})
 				for range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -116,7 +98,6 @@ func TestServerOfOneConnection(t *testing.T) {
 					}
 				}
 				tr.CloseIdleConnections()
-				_ = l.Close()
 			})
 		}
 	}
@@ -243,26 +224,17 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 		together(4, func(int) { assert.NoError(t, within(t, tr, http.MethodGet, s.URL, time.Second)) })
 		refuses = true
 		assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", time.Second))
-		var closed atomic.Int32
 		for range 3 {
-			req := newRequest(t, http.MethodPost, s.URL, &countedBody{Reader: strings.NewReader("an order"), closed: &closed})
-			got := do(tr, req)
-			require.NoError(t, got.err)
+			order := oneShot("an order")
+			require.NoError(t, do(tr, newRequest(t, http.MethodPost, s.URL, order)).err)
 			log := s.Log()
 			assert.EqualValues(t, len("an order"), log[len(log)-1].BodyLength)
+			synctest.Wait() // net/http closes a body aside
+			count(t, 1, order.closed(), "body closed")
 		}
-		synctest.Wait() // net/http closes a body aside
-		count(t, 3, closed.Load(), "body closed")
 		tr.CloseIdleConnections()
 	})
 }
-
-type countedBody struct {
-	io.Reader
-	closed *atomic.Int32
-}
-
-func (b *countedBody) Close() error { b.closed.Add(1); return nil }
 
 // A healthy server answers every tenth request with a 503, at random. The host stays on its
 // connections, with one other at most.
@@ -622,45 +594,4 @@ func TestOneSlowRequestMovesNoHost(t *testing.T) {
 		}
 		w.tr.CloseIdleConnections()
 	})
-}
-
-// A server that serves one connection after the other, such as a single process of Python, leaves a new
-// connection alone while it keeps an idle one. So the idle ones of the pool before are closed soon.
-func TestServerWithOneWorker(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		inBubble(t, method, func(t *testing.T) {
-			conns, acted := make(chan net.Conn, 100), 0
-			go func() {
-				for c := range conns {
-					for r := bufio.NewReader(c); ; {
-						req, err := http.ReadRequest(r)
-						if err != nil {
-							break
-						}
-						_, _ = io.Copy(io.Discard, req.Body)
-						acted++
-						status := map[bool]string{true: "500 Internal Server Error", false: "200 OK"}[acted <= 5]
-						_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 2\r\n\r\nok")
-					}
-					_ = c.Close()
-				}
-			}()
-			base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				conns <- far
-				return near, nil
-			}}
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}})
-			for i := range 12 {
-				start := time.Now()
-				got := do(tr, newRequest(t, method, "http://h.test/", strings.NewReader("text")))
-				assert.NoError(t, got.err)
-				assert.Equal(t, i >= 5, got.status == http.StatusOK, "request %d: status %d", i, got.status)
-				assert.LessOrEqual(t, time.Since(start), 1100*time.Millisecond, "request %d", i)
-			}
-			assert.Equal(t, 12, acted, "requests that arrived")
-			tr.CloseIdleConnections()
-			close(conns)
-		})
-	}
 }

@@ -207,19 +207,6 @@ func TestRulesOfRequestsLeaveNoTimers(t *testing.T) {
 	assert.Less(t, (testkit.Heap()-before)/10_000, int64(50), "bytes for each request")
 }
 
-// The limits of a host stay the host's.
-func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
-	for field, rule := range hostLimits {
-		_, err := transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {MaxAttempts: 2}}})
-		if faults := rules.FaultsOf(err, ""); assert.Len(t, faults, 1, field) {
-			assert.Equal(t, `Hosts["h.test/v1/"].`+field, faults[0].Field)
-			assert.Contains(t, faults[0].Err.Error(), "is a limit of the host")
-		}
-		_, err = transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test": rule}})
-		assert.NoError(t, err, field)
-	}
-}
-
 // hostLimits are rules that set a limit of a host.
 var hostLimits = map[string]policy.Rule{
 	"RateLimit":        {RateLimit: policy.RateLimit{PerSecond: 1}},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -76,11 +75,13 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		"Hint": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
 		}},
-		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
+		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) {
+			r.Backoff = backoffFunc(func(int, time.Duration) time.Duration { f(); return 0 })
+		}},
 		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
 			return transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { f() }})
 		}},
-		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
+		"a trace of a hedge": {response: faults.Hang(), rule: func(r *policy.Rule, _ func()) {
 			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
@@ -150,10 +151,6 @@ func when(yes bool, f func()) {
 	}
 }
 
-type panickyBackoff func()
-
-func (b panickyBackoff) Delay(int, time.Duration) time.Duration { b(); return 0 }
-
 // A badError is an error of a base transport whose methods panic.
 type badError struct{}
 
@@ -173,60 +170,6 @@ func (c *badContext) Deadline() (time.Time, bool) {
 		c.f()
 	}
 	return time.Time{}, false
-}
-
-// When a function of the caller panics, the response at hand is closed and its slot is free.
-func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	limiter := policy.Concurrency{FailFast: policy.On, Max: 1}
-	rows := map[string]transport.Config{
-		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
-		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
-		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
-		"trace":      {Traces: []*transport.Trace{{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}}},
-	}
-	for name, c := range rows {
-		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: limiter}} {
-			inBubble(t, name+", "+limits, func(t *testing.T) {
-				own, b := c, oneShot("response")
-				own.Rule = rule.Or(c.Rule)
-				tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 503, b), nil
-				}))
-				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-				count(t, 1, b.closed(), "body closed")
-				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-				assert.Zero(t, s.InFlight, "requests in flight")
-			})
-		}
-	}
-}
-
-// slowlyClosed is a body whose Close takes a minute.
-type slowlyClosed struct{ io.Reader }
-
-func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
-
-// TestPanicDoesNotWaitForClose: a panic of the caller's function reaches the caller
-// although the Close of the base blocks.
-func TestPanicDoesNotWaitForClose(t *testing.T) {
-	own := func(classify.Outcome) classify.Class { panic("own") }
-	hook := &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}
-	for name, c := range map[string]transport.Config{
-		"a light first try": {Rule: policy.Rule{Classify: own}},
-		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
-		"a hook":            {Traces: []*transport.Trace{hook}},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 503, slowlyClosed{strings.NewReader("no")}), nil
-			}))
-			start := time.Now()
-			assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-			assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
-			time.Sleep(time.Minute) // the Close ends
-		})
-	}
 }
 
 func TestFailFast(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,35 +76,6 @@ func TestAttemptEnds(t *testing.T) {
 	})
 }
 
-// TestRefusalIsTold: a request that is not sent has an end, too.
-func TestRefusalIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen recorder
-		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Traces: []*transport.Trace{seen.trace()}})
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := fetch(t, tr, ctx, "http://h.test/")
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		last := seen.events()[1]
-		assert.Zero(t, last.Number)
-		assert.Equal(t, transport.ReasonRateLimit, last.Reason)
-		assert.ErrorIs(t, last.Err, context.DeadlineExceeded)
-		assert.Nil(t, last.Response)
-	})
-}
-
-// An attempt's timeout is an attempt's error, with its own name.
-func TestAttemptTimeoutIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var seen recorder
-		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Traces: []*transport.Trace{seen.trace()}})
-		mustFetch(t, tr, t.Context(), "http://h.test/")
-		assert.ErrorIs(t, seen.events()[0].Err, policy.ErrAttemptTimeout)
-		assert.Equal(t, classify.Ambiguous, seen.events()[0].Class)
-	})
-}
-
 // TestTraceOrder: Config.Traces first, then the contexts' from the newest to the
 // oldest, each as it was when it was given.
 func TestTraceOrder(t *testing.T) {
@@ -140,13 +110,6 @@ func TestTraceOrder(t *testing.T) {
 		mustFetch(t, tr, row.ctx, "http://h.test/")
 		assert.Equal(t, row.want, strings.Join(calls, " "))
 	}
-}
-
-// An empty trace is no trace, wherever it stands.
-func TestTraceWithoutFunctions(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Traces: []*transport.Trace{&transport.Trace{}}})
-	resp := mustFetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
-	assert.Equal(t, 200, resp.StatusCode)
 }
 
 // TestNoSecretsInLogsAndErrors: URLs in both are without passwords and without
@@ -220,16 +183,6 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	})
 }
 
-// TestErrorsSeeThrough: what an error hides is its text only.
-func TestErrorsSeeThrough(t *testing.T) {
-	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
-	tr := mustNew(t, transport.Config{Base: script(faults.Fail(whole)), Rule: quick})
-	_, err := fetch(t, tr, t.Context(), "http://h.test/?token=1")
-	u := errorAs[*url.Error](t, err)
-	assert.Same(t, whole, u)
-	assert.ErrorIs(t, err, syscall.ECONNRESET)
-}
-
 // closer is a body that tells of its Close.
 type closer struct {
 	io.Reader
@@ -288,25 +241,6 @@ func TestExplainOfAnErrorInside(t *testing.T) {
 	})
 }
 
-// The attempts to continue a body tell where it was cut, and why it does not go on.
-func TestAttemptsToContinueABodyAreTold(t *testing.T) {
-	cut := faults.Status(200).Header("ETag", `"v1"`).Body("twelve bytes").CutAt(5)
-	for status, want := range map[int]transport.Reason{503: transport.ReasonDeadline, 403: transport.ReasonFinal} {
-		inBubble(t, fmt.Sprintf("a %d for the rest", status), func(t *testing.T) {
-			var seen recorder
-			resp := mustGet(t, mustNew(t, transport.Config{Rule: exact, Base: script(cut, faults.Status(status)), Traces: []*transport.Trace{seen.trace()}}))
-			_, err := io.ReadAll(resp.Body)
-			require.Error(t, err)
-			all := slices.DeleteFunc(seen.events(), func(e transport.AttemptEnd) bool { return e.Kind == "" })
-			last := all[len(all)-1]
-			assert.Equal(t, transport.AttemptResume, last.Kind)
-			assert.Equal(t, status, last.Status)
-			assert.EqualValues(t, 5, last.Offset)
-			assert.Equal(t, want, last.Reason)
-		})
-	}
-}
-
 // A response that came after several attempts has their history, whatever it is.
 func TestHistoryOfALateSuccess(t *testing.T) {
 	for _, code := range []int{200, 404, 501} {
@@ -334,37 +268,6 @@ func TestHistoryKnowsTheTimeOfATimedAttempt(t *testing.T) {
 		first := errorAs[*transport.Error](t, err).Attempts[0]
 		assert.Equal(t, start, first.Start)
 		assert.Equal(t, 10*time.Second, first.Duration)
-	})
-}
-
-// A response of a single attempt has none, and keeps the caller's request.
-func TestNoHistoryOfAFirstSuccess(t *testing.T) {
-	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	resp := mustRoundTrip(t, over(t, transport.Config{Rule: quick}, script(status(200))), req)
-	defer resp.Body.Close()
-	assert.Empty(t, transport.HistoryOf(resp, nil).Attempts)
-	assert.Same(t, req, resp.Request)
-}
-
-// A response that won against a hedge has both attempts.
-func TestHistoryWithAHedge(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script(status(200).Delay(time.Minute), status(200).Delay(time.Second))
-		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}}, base))
-		defer resp.Body.Close()
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
-	})
-}
-
-// If a Transport below gave up, its history stays, and so does its reason, which keeps
-// further Transports from starting again.
-func TestHistoryOfATransportBelow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		below := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2}.Or(quick)}, script(faults.Fail(syscall.ECONNRESET), status(503)))
-		resp := mustGet(t, over(t, transport.Config{Rule: quick}, below))
-		defer resp.Body.Close()
-		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
-		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 	})
 }
 
