@@ -104,9 +104,6 @@ func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *htt
 	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 
-// Completed returns how many complete rules the rule of a context keeps.
-func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.Made.Load()) }
-
 // Observed returns a body that tells its end to a Trace.
 func Observed(body io.ReadCloser, trace Trace) io.ReadCloser {
 	return &observedBody{ReadCloser: body, traces: []Trace{trace}}

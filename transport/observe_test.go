@@ -20,7 +20,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -345,47 +344,11 @@ func TestWaited(t *testing.T) {
 	})
 }
 
-// TestBodyEnd: bytes and error of a body.
+// TestBodyEnd: the end of a body comes after its resumes, and none if the caller got a connection.
 func TestBodyEnd(t *testing.T) {
-	text := strings.Repeat("x", 1000)
-	broken := errors.New("broken")
-	for _, end := range []error{io.EOF, broken} {
-		t.Run(end.Error(), func(t *testing.T) {
-			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: policy.Rule{Resume: policy.Off}, Base: rt(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, testkit.CutAt(text, end)), nil
-			})})
-			resp := mustGet(t, tr)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			w.closed()
-			b := w.bodies[0]
-			assert.EqualValues(t, 1000, b.Bytes)
-			assert.Equal(t, end == io.EOF, b.Complete)
-			if end == broken {
-				assert.ErrorIs(t, b.Err, broken)
-			} else {
-				assert.NoError(t, b.Err)
-			}
-		})
-	}
-	t.Run("a body that is closed early", func(t *testing.T) {
-		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, testkit.CutAt(text, io.EOF)), nil
-		})})
-		resp := mustGet(t, tr)
-		_, err := resp.Body.Read(make([]byte, 10))
-		require.NoError(t, err)
-		assert.Empty(t, w.bodies)
-		_ = resp.Body.Close()
-		assert.NoError(t, w.bodies[0].Err)
-		assert.False(t, w.bodies[0].Complete)
-		w.closed()
-	})
 	inBubble(t, "resumes", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: exact, Base: cutter(strings.Repeat("x", 1000), 400, 0, -503, 100)})
 		resp := mustGet(t, tr)
 		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
@@ -401,34 +364,6 @@ func TestBodyEnd(t *testing.T) {
 		assert.False(t, w.sums[0].BodyFollows)
 		w.closed()
 	})
-}
-
-// TestHooksOfSeveralTraces: the hooks of all traces are called in order, and each gets
-// the context of the previous.
-func TestHooksOfSeveralTraces(t *testing.T) {
-	var order []string
-	type key string
-	named := func(name string) *transport.Trace {
-		return &transport.Trace{
-			RequestStart: func(ctx context.Context, _ *http.Request) context.Context {
-				order = append(order, name)
-				return context.WithValue(ctx, key(name), true)
-			},
-			AttemptStart: func(context.Context, transport.AttemptStart) context.Context { return nil },
-			AttemptEnd: func(ctx context.Context, _ transport.AttemptEnd) {
-				order = append(order, name)
-				for _, other := range []string{"config", "new", "old"} {
-					assert.Equal(t, true, ctx.Value(key(other)), "the context of %s", other)
-				}
-			},
-		}
-	}
-	tr := mustNew(t, transport.Config{Base: script(status(200)), Traces: []*transport.Trace{named("config")}})
-	ctx := transport.WithTrace(transport.WithTrace(t.Context(), named("old")), &transport.Trace{})
-	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}), named("new"))
-	_, err := get(t, tr, ctx)
-	require.NoError(t, err)
-	assert.Equal(t, "config new old config new old", strings.Join(order, " "))
 }
 
 // TestFunctionsThatPanic: a panic of a hook or of a function of the rule reaches the caller, although the Close of the response

@@ -63,6 +63,8 @@ func TestRequestURLsAreRedacted(t *testing.T) {
 			fmt.Errorf("cannot reach %s: %w", u, io.EOF),
 			fmt.Errorf("cannot reach %q, nor (%v)", u, u),
 			&url.Error{Op: "Get", URL: u.String(), Err: errors.New("redirected to http://other.test/?" + marker)},
+			&url.Error{Op: "Get", URL: u.String(), Err: &url.Error{Op: "Get", URL: "http://h.test:port/?" + marker, Err: io.EOF}},
+			errors.Join(&url.Error{Op: "Get", URL: u.Redacted(), Err: io.EOF}, &url.Error{Op: "Get", URL: u.String() + "&b=" + marker, Err: io.EOF}),
 			// The errors of a dial name the host alone.
 			&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: u.Hostname(), Err: "no such host", IsNotFound: true}},
 			fmt.Errorf("dial %s: refused", u.Host),

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,56 +96,6 @@ func TestWrongRuleOfARequest(t *testing.T) {
 		assert.Zero(t, state.Requests, "requests counted, %v", field)
 		assert.Zero(t, state.InFlight, "requests in flight, %v", field)
 	}
-}
-
-// A checked is a Backoff that counts how often it is checked.
-type checked struct {
-	backoff.Constant
-	times *atomic.Int32
-}
-
-func (c checked) Validate() error {
-	c.times.Add(1)
-	return nil
-}
-
-// A rule is completed once for a context and all that are derived from it, also if many
-// requests begin together, and once more after an Update.
-func TestARuleIsCompletedOnce(t *testing.T) {
-	var times atomic.Int32
-	tr := mustNew(t, transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"paths.test/v1/": {}}})
-	other := mustNew(t, transport.Config{Base: newNoop()})
-	ctx := transport.WithRule(t.Context(), policy.Rule{Backoff: checked{times: &times}})
-	derived, cancel := context.WithTimeout(transport.WithIdempotent(ctx), time.Hour)
-	defer cancel()
-	send := func(url string) {
-		var all sync.WaitGroup
-		for range 8 {
-			for _, ctx := range []context.Context{ctx, derived} {
-				req := getRequest(t, url).WithContext(ctx)
-				all.Go(func() { finish(tr.RoundTrip(req)) })
-			}
-		}
-		all.Wait()
-	}
-	send("http://h.test/")
-	once := times.Swap(0) // it is checked alone and in the complete rule
-	require.Positive(t, once)
-	send("http://h.test/")
-	send("http://other.test/") // has the same rule
-	count(t, 0, times.Load(), "rule checked")
-	send("http://paths.test/v1/")
-	assert.Equal(t, once, times.Swap(0), "the rule of a path is another one")
-	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(derived)))
-	assert.Equal(t, once, times.Swap(0), "another Transport")
-
-	assert.Equal(t, 3, transport.Completed(ctx))
-	require.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}, nil))
-	send("http://h.test/")
-	assert.Equal(t, once, times.Swap(0), "after Update")
-	assert.Equal(t, 2, transport.Completed(ctx), "what Update replaced is forgotten")
-	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
-	count(t, 0, times.Load(), "rule checked", "the other Transport has its rule still")
 }
 
 // Requests with a rule of their own go on while Update replaces the rules.
