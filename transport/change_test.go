@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,11 +146,10 @@ func TestChangeOfACrowd(t *testing.T) {
 	}
 }
 
-// TestChangeOfABudget: that a retry has waited for longer than a second is told when it goes, and when none waits any more. A shorter
-// wait is no news, unless it was in vain.
+// TestChangeOfABudget: that a retry has waited for longer than a second is told when it goes, and when none waits any more.
 func TestChangeOfABudget(t *testing.T) {
 	one := policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1} // a retry in ten seconds
-	inBubble(t, "retries that wait", func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var seen changes
 		fail := faults.Status(503)
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: one, Backoff: backoff.Constant(15 * time.Second)}, Traces: []*transport.Trace{seen.trace()}, Base: script(fail, fail, fail, faults.Status(200))})
@@ -164,22 +162,6 @@ func TestChangeOfABudget(t *testing.T) {
 		assert.Equal(t, "http://h.test has retries again after 1m20s: none waits", seen.all[1].String())
 		assert.Equal(t, []string{"retry_budget", "no longer retry_budget"}, seen.told())
 	})
-	for name, row := range map[string]struct {
-		fails int
-		want  []string
-	}{"a short wait": {2, nil}, "a wait in vain": {9, []string{"retry_budget"}}} {
-		inBubble(t, name, func(t *testing.T) {
-			var seen changes
-			steps := append(slices.Repeat([]answer{faults.Status(503)}, row.fails), faults.Status(200))
-			budget := policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1}
-			if row.want == nil {
-				budget.MinPerSecond = 2
-			}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: budget, Backoff: backoff.Constant(200 * time.Millisecond)}, Traces: []*transport.Trace{seen.trace()}, Base: script(steps...)})
-			together(3, func(int) { mustFetch(t, tr, t.Context(), "http://h.test/") })
-			assert.Equal(t, row.want, seen.told())
-		})
-	}
 }
 
 // TestChangeOfAQuota: a quota of which a fifth is left is told, and the end of its window.

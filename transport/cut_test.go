@@ -204,6 +204,7 @@ func TestErrorOfACutTellsOfTheContext(t *testing.T) {
 				assert.ErrorIs(t, err, ctx.Err())
 				assert.ErrorIs(t, err, want)
 				assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "the error of the cut")
+				assert.Equal(t, map[bool]transport.Reason{false: transport.ReasonCanceled, true: transport.ReasonDeadline}[passes], transport.ReasonOf(nil, err))
 				var n2 net.Error
 				if assert.ErrorAs(t, err, &n2) {
 					assert.Equal(t, passes, n2.Timeout())

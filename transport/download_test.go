@@ -5,12 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -278,8 +276,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 	}
 }
 
-// MaxElapsedTime bounds the reconnects of a body without progress, counted from the first attempt, whether
-// somebody observes them or not.
+// MaxElapsedTime bounds the reconnects of a body without progress, counted from the first attempt.
 func TestMaxElapsedOfAReconnect(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -292,31 +289,29 @@ func TestMaxElapsedOfAReconnect(t *testing.T) {
 		{"in time, with a timeout", 1900 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second, AttemptTimeout: time.Minute}, true, 2},
 		{"later", 2100 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second}, false, 1},
 	} {
-		for name, trace := range map[string]*transport.Trace{"nobody": nil, "a trace": {AttemptEnd: func(context.Context, transport.AttemptEnd) {}}} {
-			inBubble(t, row.name+"/"+name, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) {
-					body, cut := testkit.CutAt("0123", io.ErrUnexpectedEOF), time.Now().Add(row.cut)
-					slow := readFunc(func(p []byte) (int, error) {
-						time.Sleep(time.Until(cut))
-						return body.Read(p)
-					})
-					return newResponse(req, 200, io.NopCloser(slow), `ETag: "v1"`), nil
-				}, func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+		inBubble(t, row.name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				body, cut := testkit.CutAt("0123", io.ErrUnexpectedEOF), time.Now().Add(row.cut)
+				slow := readFunc(func(p []byte) (int, error) {
+					time.Sleep(time.Until(cut))
+					return body.Read(p)
 				})
-				tr := over(t, transport.Config{Rule: row.rule.Or(exact), Traces: []*transport.Trace{trace}}, base)
-				time.Sleep(time.Minute)
-				resp := mustGet(t, tr)
-				got, err := io.ReadAll(resp.Body)
-				if row.goes {
-					require.NoError(t, err)
-					assert.Equal(t, "0123456789", string(got))
-				} else {
-					assert.Equal(t, io.ErrUnexpectedEOF, err)
-				}
-				base.sent(t, row.attempt)
+				return newResponse(req, 200, io.NopCloser(slow), `ETag: "v1"`), nil
+			}, func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 			})
-		}
+			tr := over(t, transport.Config{Rule: row.rule.Or(exact)}, base)
+			time.Sleep(time.Minute)
+			resp := mustGet(t, tr)
+			got, err := io.ReadAll(resp.Body)
+			if row.goes {
+				require.NoError(t, err)
+				assert.Equal(t, "0123456789", string(got))
+			} else {
+				assert.Equal(t, io.ErrUnexpectedEOF, err)
+			}
+			base.sent(t, row.attempt)
+		})
 	}
 }
 
@@ -617,63 +612,4 @@ func TestHeaderIsTheCallersDuringARead(t *testing.T) {
 // A body that can be continued takes 256 bytes.
 func TestSizeOfABodyThatCanBeContinued(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(transport.Download{}), uintptr(256))
-}
-
-// BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be
-// fetched again takes, and 10,000 event streams nothing.
-func BenchmarkMemoryOfManyBodies(t *testing.B) {
-	const n = 10_000
-	perBody := func(mediaType string, again int64) float64 {
-		body := &testkit.CutBody{}
-		header := http.Header{"Content-Type": {mediaType}}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxRefetch: again}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
-		})})
-		req := getRequest(t, "https://api.example.com/v1/things")
-		all := make([]*http.Response, n)
-		before := testkit.Heap()
-		for i := range all {
-			all[i], _ = tr.RoundTrip(req)
-		}
-		after := testkit.Heap()
-		runtime.KeepAlive(all)
-		return float64(after-before) / n
-	}
-	for t.Loop() {
-		t.ReportMetric(perBody("application/json", policy.Off), "B/body-off")
-		t.ReportMetric(perBody("application/json", 0), "B/body-on")
-		t.ReportMetric(perBody("text/event-stream", 0), "B/stream")
-	}
-}
-
-// If the deadline passes while the bytes that the reader has come again, the body ends because
-// of the deadline, and not because the caller hung up.
-func TestDeadlineWhileBytesComeAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		var seen recorder
-		sent := 0
-		tr := over(t, transport.Config{Traces: []*transport.Trace{seen.trace()}}, rt(func(req *http.Request) (*http.Response, error) {
-			body := testkit.CutAt("hello", syscall.ECONNRESET)
-			if sent++; sent > 1 {
-				body = io.NopCloser(readFunc(func([]byte) (int, error) {
-					<-req.Context().Done()
-					return 0, req.Context().Err()
-				}))
-			}
-			resp := newResponse(req, 200, body, "Content-Type: application/json")
-			resp.ContentLength = 10
-			return resp, nil
-		}))
-		resp, err := get(t, tr, ctx)
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.Error(t, err)
-		require.Equal(t, 2, sent, "requests sent")
-		assert.Equal(t, transport.ReasonDeadline, seen.last())
-		if e, ok := errors.AsType[*transport.Error](err); assert.True(t, ok, err) {
-			assert.Equal(t, transport.ReasonDeadline, e.Reason)
-		}
-	})
 }

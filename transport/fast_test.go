@@ -110,30 +110,6 @@ type iotestOneByte struct{ r io.Reader }
 
 func (o iotestOneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p), 1)]) }
 
-func BenchmarkFirstTry(b *testing.B) {
-	base := newNoop()
-	tr := mustNew(b, transport.Config{Base: base})
-	for _, row := range []struct {
-		name string
-		req  *http.Request
-	}{
-		{"GET", getRequest(b, "https://api.example.com/v1/things")},
-		{"POST", postRequest(b, "https://api.example.com/v1/things")},
-	} {
-		for _, over := range []struct {
-			name string
-			rt   http.RoundTripper
-		}{{"base", base}, {"aplomb", tr}} {
-			b.Run(row.name+"/"+over.name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					_, _ = over.rt.RoundTrip(row.req)
-				}
-			})
-		}
-	}
-}
-
 func BenchmarkParallel(b *testing.B) {
 	tr := mustNew(b, transport.Config{Base: newNoop()})
 	b.Run("serial", func(b *testing.B) {

@@ -135,8 +135,7 @@ func TestHedge(t *testing.T) {
 			assert.Equal(t, []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
 			assert.Equal(t, 3-row.wins, ev.all[0].Number, "the loser's number")
 			assert.Equal(t, row.wins, ev.all[1].Number, "the winner's number")
-			s := stateOf(t, tr)
-			assert.Zero(t, s.InFlight, "requests in flight")
+			idle(t, tr)
 		})
 	}
 }
@@ -606,14 +605,11 @@ func TestRefusedHedgeGivesTheBudgetBack(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 			RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, RetryBudget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{Delay: time.Second},
 		}})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { responds(t, tr, http.MethodGet, "http://h.test/") })
 		synctest.Wait()
 		assert.Equal(t, 200, responds(t, tr, http.MethodPut, "http://h.test/"), "the PUT is retried")
-		<-done
+		other.Wait()
 	})
 }
 
@@ -742,14 +738,11 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: time.Second}}},
 			script(status(200).Delay(3*time.Second), status(429, "Retry-After: 30")))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/")) })
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys, "throttled keys")
-		<-done
+		other.Wait()
 	})
 }
 
@@ -785,15 +778,12 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
 		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/")) })
 		time.Sleep(time.Minute)
 		count(t, 1, b.closed(), "body closed")
 		assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		<-done
+		other.Wait()
 		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }

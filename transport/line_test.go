@@ -537,8 +537,7 @@ func TestManyWaiters(t *testing.T) {
 		cancel()
 		all.Wait()
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
-		assert.Zero(t, stateOf(t, tr).InFlight)
+		idle(t, tr)
 	})
 }
 
@@ -562,9 +561,7 @@ func TestWaitersLeaveAtAnyTime(t *testing.T) {
 				}
 			})
 			assert.LessOrEqual(t, time.Since(base.start), back+16*time.Second)
-			s := stateOf(t, tr)
-			assert.Zero(t, s.RetriesWaiting)
-			assert.Zero(t, s.InFlight)
+			idle(t, tr)
 		})
 	}
 }

@@ -27,7 +27,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/iotest"
 	"time"
 	"unicode"
 	"weak"
@@ -144,47 +143,6 @@ func withoutRequests(lines []string) (all []string) {
 
 // ofRequest reports whether a line of level Info is about a single request.
 func ofRequest(line string) bool { return strings.HasPrefix(line, "INFO request ") }
-
-// TestDown: a host is down after ten failures in a row over a second. A success begins the count anew.
-// A caller who hangs up, a 429, and a request whose own body fails say nothing.
-func TestDown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		fail, well := faults.Fail(errRefused), faults.Status(404)
-		nine := slices.Repeat([]answer{fail}, 9)
-		steps := script(slices.Concat(nine, []answer{well}, nine, []answer{faults.Hang(), status(429), fail, well})...)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
-			if req.Method == http.MethodPost {
-				_, err := io.Copy(io.Discard, req.Body)
-				return nil, &net.OpError{Op: "readfrom", Net: "tcp", Err: err}
-			}
-			return steps.RoundTrip(req)
-		})})
-		send := func(n int) {
-			for range n {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				time.Sleep(200 * time.Millisecond)
-			}
-		}
-		state := func() bool { return stateOf(t, tr).Down }
-		send(19)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := fetch(t, tr, ctx, "http://h.test/")
-		require.ErrorIs(t, err, context.Canceled)
-		send(1)
-		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", iotest.ErrReader(syscall.ECONNRESET)))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		assert.Empty(t, log.lines())
-		assert.False(t, state())
-		send(1)
-		assert.Len(t, log.lines(), 1, "lines of the log")
-		assert.True(t, state())
-		send(1)
-		assert.Len(t, log.lines(), 1, "lines of the log")
-		assert.False(t, state())
-	})
-}
 
 // TestStateOfSeveralConditions: the line says all that lasts, each condition once.
 func TestStateOfSeveralConditions(t *testing.T) {

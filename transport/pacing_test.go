@@ -311,8 +311,7 @@ func TestCostPanics(t *testing.T) {
 		req.Body = body
 		assert.PanicsWithValue(t, "cost", func() { _, _ = tr.RoundTrip(req) })
 		count(t, 1, body.closed(), "body closed")
-		s := stateOf(t, tr)
-		assert.Zero(t, s.InFlight+s.ConcurrencyInUse+s.ConcurrencyWaiting)
+		idle(t, tr)
 		panics = false
 		begin := time.Now()
 		resp := mustGet(t, tr)

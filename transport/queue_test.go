@@ -203,46 +203,6 @@ var generous = policy.Rule{
 	Concurrency:    policy.Concurrency{Enabled: policy.On, Max: 2000},
 }
 
-// BenchmarkCrowd has 1,000 goroutines on a single host with every limit on. Run it
-// with -mutexprofile to see at which locks they wait for each other. If the base
-// responds at once, the goroutines do nothing but ask the limits, so nearly all of
-// them wait for a lock at any time.
-func BenchmarkCrowd(b *testing.B) {
-	const crowd = 1000
-	for _, row := range []struct {
-		name  string
-		takes time.Duration
-	}{
-		{"at once", 0},
-		{"after 50 ms", 50 * time.Millisecond},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			base := rt(func(req *http.Request) (*http.Response, error) {
-				time.Sleep(row.takes)
-				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
-			})
-			tr := mustNew(b, transport.Config{Base: base, Rule: generous})
-			var left atomic.Int64
-			left.Store(int64(b.N))
-			var wg sync.WaitGroup
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range crowd {
-				wg.Go(func() {
-					req := getRequest(b, "https://api.example.com/v1/things")
-					for left.Add(-1) >= 0 {
-						if _, err := tr.RoundTrip(req); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-		})
-	}
-}
-
 // limited are the limits of a host, each by itself and all together.
 var limited = map[string]policy.Rule{
 	"no limit":      {MaxElapsedTime: time.Minute},
@@ -309,11 +269,8 @@ func TestSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		responds(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
 		other := mustGet(t, tr)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
-		}()
+		var waits sync.WaitGroup
+		waits.Go(func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 		time.Sleep(time.Millisecond)
 		s := stateOf(t, tr)
 		assert.InDelta(t, 28+3*0.2, s.RetryBudget, 0.5)
@@ -324,7 +281,7 @@ func TestSnapshot(t *testing.T) {
 		}, s)
 		_ = resp.Body.Close()
 		_ = other.Body.Close()
-		<-done
+		waits.Wait()
 
 		all := tr.Snapshot().Hosts
 		require.Len(t, all, 2)

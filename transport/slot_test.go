@@ -132,10 +132,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 					t.Errorf("nothing happened: %v, %v", resp, err)
 				}()
 				time.Sleep(time.Minute)
-				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse, "slots")
-				assert.Zero(t, s.ConcurrencyWaiting, "waiters")
-				assert.Zero(t, s.InFlight, "requests")
+				idle(t, tr)
 				for range 3 {
 					free(t, tr, 1)
 					time.Sleep(10 * time.Second)

@@ -154,11 +154,8 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 				return play(req, status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9"))
 			})
 			tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _ = send(t, tr, http.MethodPost, "http://h.test/")
-			}()
+			var other sync.WaitGroup
+			other.Go(func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/") })
 			time.Sleep(100 * time.Millisecond)
 			resp, err := get(t, tr, t.Context()) // fills the limiter, or uses the rate
 			require.NoError(t, err)
@@ -170,12 +167,10 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 			code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
 			require.NoError(t, err)
 			assert.Equal(t, 200, code)
-			<-done
+			other.Wait()
 			require.Equal(t, before+1, server.attempts(), "requests sent")
 			assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
-			s := stateOf(t, tr)
-			assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-			assert.Zero(t, s.ConcurrencyWaiting)
+			idle(t, tr)
 		})
 	}
 }
@@ -208,9 +203,8 @@ func TestSlotOfARefusal(t *testing.T) {
 				})
 				row.rule.RetryAfter, row.rule.Concurrency = slow, policy.Concurrency{Max: 1}
 				tr := mustNew(t, transport.Config{Base: server, Rule: sharing.Or(row.rule)})
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
+				var other sync.WaitGroup
+				other.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // no retry
 					defer cancel()
 					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", row.body)
@@ -218,15 +212,13 @@ func TestSlotOfARefusal(t *testing.T) {
 					if resp, err := tr.RoundTrip(req); err == nil {
 						_ = resp.Body.Close()
 					}
-				}()
+				})
 				time.Sleep(100 * time.Millisecond)
 				responds(t, tr, http.MethodGet, "http://h.test/")
-				<-done
+				other.Wait()
 				server.sent(t, 2)
 				assert.GreaterOrEqual(t, server.arrivals()[1], 21*time.Second)
-				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-				assert.Zero(t, s.ConcurrencyWaiting)
+				idle(t, tr)
 			})
 		}
 	}
@@ -305,15 +297,12 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 				server := script(status(code, "Retry-After: "+wait), status(200))
 				tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 				var own int
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					own, _ = send(t, tr, http.MethodGet, "http://h.test/")
-				}()
+				var other sync.WaitGroup
+				other.Go(func() { own, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 				time.Sleep(time.Millisecond)
 				assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
 				assert.Equal(t, time.Millisecond, server.arrivals()[1])
-				<-done
+				other.Wait()
 				if wait == "10" {
 					require.Equal(t, 200, own)
 					assert.GreaterOrEqual(t, server.arrivals()[2], 10*time.Second)
