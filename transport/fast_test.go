@@ -172,10 +172,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 		},
 		"one reader, sought back": func(req *http.Request) {
 			req.Body = io.NopCloser(shared)
-			req.GetBody = func() (io.ReadCloser, error) {
-				_, err := shared.Seek(0, io.SeekStart)
-				return io.NopCloser(shared), err
-			}
+			req.GetBody = seeksBack(shared, io.NopCloser(shared))
 		},
 		"no GetBody": func(req *http.Request) { req.GetBody = nil },
 	}

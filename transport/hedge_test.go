@@ -170,10 +170,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 			r := strings.NewReader("text")
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			req.Body, req.ContentLength = io.NopCloser(r), 4
-			req.GetBody = func() (io.ReadCloser, error) {
-				_, err := r.Seek(0, io.SeekStart)
-				return io.NopCloser(r), err
-			}
+			req.GetBody = seeksBack(r, io.NopCloser(r))
 			return req
 		}},
 		"PUT with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},

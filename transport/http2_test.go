@@ -44,13 +44,6 @@ func TestHTTP2Retries(t *testing.T) {
 		}
 		assert.Equal(t, 1, s.Conns(), "a stream costs no connection, however long the response is that was given up")
 	})
-	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, quick, ts.Status(503), ts.Status(502), ts.OK("hello"))
-		got := s.send(http.MethodPut, reader(strings.NewReader("text")))
-		require.NoError(t, got.err)
-		assert.Equal(t, "hello", got.body)
-		s.lastBody("text")
-	})
 }
 
 // TestHTTP2Refused: REFUSED_STREAM and a GOAWAY below the stream are the
@@ -231,52 +224,4 @@ func TestHTTP2ResponseDuringUpload(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestHTTP2Tunnel: a tunnel outlasts every timeout of an attempt.
-func TestHTTP2Tunnel(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, rule, ts.Tunnel())
-				pr, pw := io.Pipe()
-				resp := mustRoundTrip(t, s.tr, s.request(http.MethodConnect, pr))
-				defer func() { _ = resp.Body.Close() }()
-				time.Sleep(time.Hour)
-				_, err := pw.Write([]byte("echo"))
-				require.NoError(t, err)
-				response := make([]byte, 4)
-				_, err = io.ReadFull(resp.Body, response)
-				require.NoError(t, err)
-				assert.Equal(t, "echo", string(response))
-				_ = pw.Close()
-			})
-		})
-	}
-}
-
-// TestHTTP2StreamsShareAConnection: the end of one stream's attempt leaves the
-// others alone.
-func TestHTTP2StreamsShareAConnection(t *testing.T) {
-	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		cfg.Routes = map[string]ts.Script{
-			"/hangs": {ts.Hang(), ts.Hang(), ts.OK("at last")},
-			"/slow":  {ts.OK(strings.Repeat("x", 60)).Drip(1, time.Second)},
-		}
-		s := set(t, cfg, policy.Rule{AttemptTimeout: 5 * time.Second}.Or(exact))
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			got := do(s.tr, newRequest(t, http.MethodGet, s.URL+"/slow", nil))
-			assert.NoError(t, got.err)
-			assert.Len(t, got.body, 60)
-		})
-		wg.Go(func() {
-			time.Sleep(time.Second)
-			got := do(s.tr, newRequest(t, http.MethodGet, s.URL+"/hangs", nil))
-			assert.NoError(t, got.err)
-			assert.Equal(t, "at last", got.body)
-		})
-		wg.Wait()
-		assert.LessOrEqual(t, s.Conns(), 3, "each retry may take another connection")
-	})
 }

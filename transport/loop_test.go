@@ -580,14 +580,6 @@ func TestNestedTransports(t *testing.T) {
 		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 15*time.Second, seen.all[0].RetryAfter)
 	})
-	inBubble(t, "the context of a marked response may be used again", func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: quick}, script(status(503)))
-		resp := mustGet(t, tr)
-		base := script(status(503), status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), resp.Request.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-	})
 }
 
 func TestRateLimit(t *testing.T) {

@@ -417,25 +417,6 @@ func TestTraceWithoutHooksCostsNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }))
 }
 
-// TestLogOfDurations: log lines say how long an attempt took, and how long it was queued.
-func TestLogOfDurations(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		slow := faults.Status(200).Delay(300 * time.Millisecond)
-		for _, rule := range []policy.Rule{
-			{}, {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}, {RateLimit: policy.RateLimit{PerSecond: 0.5}}, // light or not
-		} {
-			var log journal
-			mustGet(t, mustNew(t, transport.Config{Base: script(status(503), slow), Rule: rule.Or(exact), Logger: log.logger()}))
-			waited := ""
-			if rule.RateLimit.PerSecond > 0 {
-				waited = " waited=1s waited_for=rate_limit"
-			}
-			assert.Equal(t, []string{"DEBUG attempt number=1 kind=first status=503 class=ambiguous reason=retry delay=1s",
-				"DEBUG attempt number=2 kind=retry status=200 class=final reason=final" + waited + " duration=300ms"}, log.lines()[:2])
-		}
-	})
-}
-
 // The end of a body is told once, with the bytes that were read.
 func TestObservedBody(t *testing.T) {
 	failed, news := errors.New("failed"), func() io.ReadCloser { return io.NopCloser(strings.NewReader("news")) }

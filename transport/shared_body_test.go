@@ -41,15 +41,8 @@ type seekCloser struct{ io.ReadSeeker }
 
 func (seekCloser) Close() error { return nil }
 
-// quietCloser stands around such a body when azcore retries itself. Then the first
-// body has another type than those of GetBody, over the same reader.
-type quietCloser struct{ r io.Reader }
-
-func (q *quietCloser) Read(p []byte) (int, error) { return q.r.Read(p) }
-func (*quietCloser) Close() error                 { return nil }
-
 // lockedPayload is a body such as connect's, a single object with a lock, WriteTo and
-// a Rewind. Its Close does nothing.
+// a way back. Its Close does nothing.
 type lockedPayload struct {
 	mu sync.Mutex
 	r  *strings.Reader
@@ -69,43 +62,38 @@ func (l *lockedPayload) WriteTo(w io.Writer) (int64, error) {
 
 func (*lockedPayload) Close() error { return nil }
 
-func (l *lockedPayload) rewind() error {
+func (l *lockedPayload) Seek(offset int64, whence int) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.r.Seek(0, io.SeekStart)
-	return err
+	return l.r.Seek(offset, whence)
 }
 
-// sharedBodies set a body whose GetBody seeks one reader back and returns it.
-var sharedBodies = map[string]func(req *http.Request, text string){
-	"azcore": func(req *http.Request, text string) {
-		body := seekCloser{strings.NewReader(text)}
-		req.Body, req.ContentLength = body, int64(len(text))
-		req.GetBody = func() (io.ReadCloser, error) {
-			_, err := body.Seek(0, io.SeekStart)
-			return body, err
-		}
+// seeksBack is a GetBody that seeks its one reader back.
+func seeksBack(r io.Seeker, body io.ReadCloser) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		_, err := r.Seek(0, io.SeekStart)
+		return body, err
+	}
+}
+
+// sharedBodies make a body, and a GetBody that returns the same reader. When azcore retries itself, the first body has another type
+// than those of GetBody.
+var sharedBodies = map[string]func(text string) (first io.ReadCloser, again func() (io.ReadCloser, error)){
+	"azcore": func(text string) (io.ReadCloser, func() (io.ReadCloser, error)) {
+		b := seekCloser{strings.NewReader(text)}
+		return b, seeksBack(b, b)
 	},
-	"azcore with retries": func(req *http.Request, text string) {
-		body := seekCloser{strings.NewReader(text)}
-		req.Body, req.ContentLength = &quietCloser{body}, int64(len(text))
-		req.GetBody = func() (io.ReadCloser, error) {
-			_, err := body.Seek(0, io.SeekStart)
-			return body, err
-		}
+	"azcore with retries": func(text string) (io.ReadCloser, func() (io.ReadCloser, error)) {
+		b := seekCloser{strings.NewReader(text)}
+		return custom(b), seeksBack(b, b)
 	},
-	"connect": func(req *http.Request, text string) {
-		body := &lockedPayload{r: strings.NewReader(text)}
-		req.Body, req.ContentLength = body, int64(len(text))
-		req.GetBody = func() (io.ReadCloser, error) { return body, body.rewind() }
+	"connect": func(text string) (io.ReadCloser, func() (io.ReadCloser, error)) {
+		b := &lockedPayload{r: strings.NewReader(text)}
+		return b, seeksBack(b, b)
 	},
-	"in memory": func(req *http.Request, text string) {
-		body := strings.NewReader(text)
-		req.Body, req.ContentLength = io.NopCloser(body), int64(len(text))
-		req.GetBody = func() (io.ReadCloser, error) {
-			_, err := body.Seek(0, io.SeekStart)
-			return io.NopCloser(body), err
-		}
+	"in memory": func(text string) (io.ReadCloser, func() (io.ReadCloser, error)) {
+		r := strings.NewReader(text)
+		return io.NopCloser(r), seeksBack(r, io.NopCloser(r))
 	},
 }
 
@@ -136,7 +124,8 @@ func TestUploadsOfOneReader(t *testing.T) {
 						right := 0
 						for i := range n {
 							req := newRequest(t, http.MethodPut, fmt.Sprint(server.URL, "/", i), nil)
-							body(req, text)
+							req.Body, req.GetBody = body(text)
+							req.ContentLength = int64(len(text))
 							resp, err := tr.RoundTrip(req.WithContext(transport.WithIdempotent(req.Context())))
 							if !assert.NoError(t, err) {
 								continue
