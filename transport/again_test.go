@@ -55,33 +55,31 @@ func TestACutAnswerIsFetchedAgain(t *testing.T) {
 		for _, gzip := range []bool{true, false} {
 			for _, at := range []int64{0, 1, 100, -1} {
 				for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API()} {
-					t.Run(fmt.Sprintf("%s/length=%v/gzip=%v/at %d", name, length, gzip, at), func(t *testing.T) {
-						inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-							whole := jsonStep(text(size), length, gzip)
-							cut := at
-							if cut < 0 {
-								cut = size - 1
-								if gzip {
-									cut = 2000 // the middle; its end holds a checksum
-								}
+					runInMemory(t, fmt.Sprintf("%s/length=%v/gzip=%v/at %d", name, length, gzip, at), anyProtocol, func(t *testing.T, cfg ts.Config) {
+						whole := jsonStep(text(size), length, gzip)
+						cut := at
+						if cut < 0 {
+							cut = size - 1
+							if gzip {
+								cut = 2000 // the middle; its end holds a checksum
 							}
-							for _, again := range []int64{policy.Off, 0} {
-								rule.MaxRefetch = again
-								s := set(t, cfg, rule, whole.CutAt(cut, ts.Reset), whole)
-								got := s.send(http.MethodGet, nil)
-								if again == policy.Off || at >= 0 && (gzip || !length) {
-									assert.Error(t, got.err)
-									assert.Less(t, len(got.body), size)
-									assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-								} else {
-									assert.NoError(t, got.err)
-									assert.True(t, got.body == text(size), "%d bytes", len(got.body))
-									assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
-								}
-								s.base.CloseIdleConnections()
-								s.Close()
+						}
+						for _, again := range []int64{policy.Off, 0} {
+							rule.MaxRefetch = again
+							s := set(t, cfg, rule, whole.CutAt(cut, ts.Reset), whole)
+							got := s.send(http.MethodGet, nil)
+							if again == policy.Off || at >= 0 && (gzip || !length) {
+								assert.Error(t, got.err)
+								assert.Less(t, len(got.body), size)
+								assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+							} else {
+								assert.NoError(t, got.err)
+								assert.True(t, got.body == text(size), "%d bytes", len(got.body))
+								assert.Equal(t, 2, s.Arrivals(), "requests that arrived")
 							}
-						})
+							s.base.CloseIdleConnections()
+							s.Close()
+						}
 					})
 				}
 			}
@@ -113,30 +111,28 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 		{"repeatable POST without a body", http.MethodPost, nil, policy.Rule{}, transport.WithIdempotent, false, true},
 		{"repeatable POST of a pipe", http.MethodPost, func() io.Reader { return reader(order()) }, policy.Rule{}, transport.WithIdempotent, false, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				whole := jsonStep(text(5000), true, false)
-				s := set(t, cfg, row.rule, whole.CutAt(3000, ts.Reset), whole)
-				var body io.Reader
-				if row.body != nil {
-					body = row.body()
-				}
-				req := s.request(row.method, body)
-				if row.ctx != nil {
-					req = req.WithContext(row.ctx(req.Context()))
-				}
-				if row.key {
-					req.Header.Set("Idempotency-Key", "k")
-				}
-				got := s.do(req)
-				assert.Equal(t, row.again, got.err == nil, "%v", got.err)
-				if row.again && row.body != nil {
-					s.lastBody("an order")
-				}
-				if !row.again {
-					assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-				}
-			})
+		runInMemory(t, row.name, anyProtocol, func(t *testing.T, cfg ts.Config) {
+			whole := jsonStep(text(5000), true, false)
+			s := set(t, cfg, row.rule, whole.CutAt(3000, ts.Reset), whole)
+			var body io.Reader
+			if row.body != nil {
+				body = row.body()
+			}
+			req := s.request(row.method, body)
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(req.Context()))
+			}
+			if row.key {
+				req.Header.Set("Idempotency-Key", "k")
+			}
+			got := s.do(req)
+			assert.Equal(t, row.again, got.err == nil, "%v", got.err)
+			if row.again && row.body != nil {
+				s.lastBody("an order")
+			}
+			if !row.again {
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+			}
 		})
 	}
 }
@@ -153,26 +149,24 @@ func TestSignedRange(t *testing.T) {
 		"too much":          {1000, []string{"bytes=0-2999"}},
 		"off":               {policy.Off, []string{"bytes=0-2999"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-				whole := ts.Status(http.StatusPartialContent).Body(text(size)).Header("ETag", `"v1"`).Header("Content-Range", "bytes 0-2999/9000")
-				s := set(t, cfg, policy.Rule{MaxRefetch: row.most}, whole.CutAt(2000, ts.Reset), whole)
-				req := s.request(http.MethodGet, nil)
-				req.Header.Set("Range", row.want[0])
-				req.Header.Set("Authorization", signature)
-				got := s.do(req)
-				if len(row.want) > 1 {
-					require.NoError(t, got.err)
-					assert.Equal(t, text(size), got.body)
-				} else {
-					assert.Equal(t, classify.ErrorReset, classify.ErrorTypeOf(got.err), "%v", got.err)
-				}
-				var ranges []string
-				for _, a := range s.Log() {
-					ranges = append(ranges, a.Header.Get("Range"))
-				}
-				assert.Equal(t, row.want, ranges)
-			})
+		runInMemory(t, name, anyProtocol, func(t *testing.T, cfg ts.Config) {
+			whole := ts.Status(http.StatusPartialContent).Body(text(size)).Header("ETag", `"v1"`).Header("Content-Range", "bytes 0-2999/9000")
+			s := set(t, cfg, policy.Rule{MaxRefetch: row.most}, whole.CutAt(2000, ts.Reset), whole)
+			req := s.request(http.MethodGet, nil)
+			req.Header.Set("Range", row.want[0])
+			req.Header.Set("Authorization", signature)
+			got := s.do(req)
+			if len(row.want) > 1 {
+				require.NoError(t, got.err)
+				assert.Equal(t, text(size), got.body)
+			} else {
+				assert.Equal(t, classify.ErrorReset, classify.ErrorTypeOf(got.err), "%v", got.err)
+			}
+			var ranges []string
+			for _, a := range s.Log() {
+				ranges = append(ranges, a.Header.Get("Range"))
+			}
+			assert.Equal(t, row.want, ranges)
 		})
 	}
 }
@@ -205,21 +199,19 @@ func TestGarbageBehindGzip(t *testing.T) {
 	} {
 		for setting, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "limit": {Concurrency: policy.Concurrency{Max: 2}}, "stall": {StallTimeout: time.Minute}} {
 			for _, chunked := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/chunked=%v", name, setting, chunked), func(t *testing.T) {
-					inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-						step := ts.OK(row.body).Header("Content-Type", "application/json").Header("Content-Encoding", "gzip")
-						if chunked {
-							step = step.Chunked()
-						}
-						first := step
-						if row.cut > 0 {
-							first = step.CutAt(row.cut, ts.Close)
-						}
-						s := set(t, cfg, rule, first, step)
-						got := s.do(s.request(http.MethodGet, nil))
-						assert.True(t, strings.HasPrefix(got.body, text(size)))
-						assert.Equal(t, row.sent, s.Arrivals(), "%v", got.err)
-					})
+				runInMemory(t, fmt.Sprintf("%s/%s/chunked=%v", name, setting, chunked), anyProtocol, func(t *testing.T, cfg ts.Config) {
+					step := ts.OK(row.body).Header("Content-Type", "application/json").Header("Content-Encoding", "gzip")
+					if chunked {
+						step = step.Chunked()
+					}
+					first := step
+					if row.cut > 0 {
+						first = step.CutAt(row.cut, ts.Close)
+					}
+					s := set(t, cfg, rule, first, step)
+					got := s.do(s.request(http.MethodGet, nil))
+					assert.True(t, strings.HasPrefix(got.body, text(size)))
+					assert.Equal(t, row.sent, s.Arrivals(), "%v", got.err)
 				})
 			}
 		}
@@ -243,8 +235,7 @@ func TestAgainWaitsLikeARetry(t *testing.T) {
 		assert.Equal(t, 3, s.Arrivals(), "requests that arrived")
 
 		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, exact, whole.CutAt(3000, ts.Reset), whole)
-		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 900*time.Millisecond)
 		start = time.Now()
 		got = s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 		require.Error(t, got.err)

@@ -31,8 +31,7 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 		"hedge":           {Hedge: policy.Hedge{Delay: time.Hour}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := expires(t, time.Second)
 			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
 				return nil, req.Context().Err()

@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -157,8 +156,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			req, _, done := stuckUpload(t)
-			ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
-			defer cancel()
+			ctx := expires(t, row.timeout)
 			start := time.Now()
 			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)), req.WithContext(ctx))
 			assert.Equal(t, 503, resp.StatusCode)

@@ -184,8 +184,7 @@ func TestSuspend(t *testing.T) {
 		var waiting sync.WaitGroup
 		waiting.Go(func() { mustFetch(t, tr, t.Context(), "http://api.example.com/") })
 		time.Sleep(time.Minute)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := expires(t, time.Hour)
 		_, err := tr.RoundTrip(getRequest(t, "http://api.example.com/").WithContext(ctx))
 		assert.ErrorIs(t, err, transport.ErrNotSent)
 		assert.Equal(t, transport.ReasonRateLimit, transport.HistoryOf(nil, err).Reason)

@@ -128,8 +128,7 @@ func TestErrorOfACutIsTheBasesOwn(t *testing.T) {
 		for _, header := range [][]string{nil, {`ETag: "v1"`}} {
 			for _, cut := range []error{io.ErrUnexpectedEOF, reset} {
 				inBubble(t, fmt.Sprint(name, header, cut), func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-					defer cancel()
+					ctx := expires(t, time.Hour)
 					base := script(append([]answer{cutWith(cut, "ab", header...)}, row.then...)...)
 					c := transport.Config{Rule: row.rule.Or(policy.Rule{Backoff: backoff.Constant(time.Second)})}
 					tr := over(t, c, base)

@@ -117,8 +117,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		base := cutter(text, cuts...)
 		seen := &recorder{}
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(exact)}, base)
-		resp, err := get(t, tr, seen.on(t.Context()))
-		require.NoError(t, err)
+		resp := mustGetWith(t, tr, seen.on(t.Context()))
 		assert.Equal(t, text, mustRead(t, resp))
 		base.sent(t, 51)
 		assert.LessOrEqual(t, time.Since(start), 50*(transport.ContinuationGap+transport.ResumeJitter))
@@ -185,13 +184,11 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
 		base := cutter(text, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress)
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 2500*time.Millisecond)
 		start := time.Now()
 		tr := over(t, transport.Config{}, base)
-		resp, err := get(t, tr, ctx)
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
+		resp := mustGetWith(t, tr, ctx)
+		_, err := io.ReadAll(resp.Body)
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
@@ -263,8 +260,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 				return resp, nil
 			}
 			var seen recorder
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, script(append([]answer{first}, row.then...)...)), seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, script(append([]answer{first}, row.then...)...)), seen.on(t.Context()))
 			start := time.Now()
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, "0123", string(got))
@@ -350,12 +346,10 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
 				return newResponse(req, 206, testkit.CutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-			defer cancel()
+			ctx := expires(t, row.deadline)
 			rule := policy.Rule{Hedge: policy.Hedge{Delay: 2 * time.Second}}.Or(quick)
 			var seen recorder
-			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), seen.on(ctx))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, base), seen.on(ctx))
 			require.Equal(t, 200, resp.StatusCode)
 			got, err := io.ReadAll(resp.Body)
 			if row.reason == transport.ReasonRetry {
@@ -396,8 +390,7 @@ func TestResumeGivesUp(t *testing.T) {
 		inBubble(t, row.name, func(t *testing.T) {
 			seen := &recorder{}
 			base := cutter(text, row.cuts...)
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text[:row.read], string(got))
 			assert.Equal(t, row.reason, seen.last())

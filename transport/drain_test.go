@@ -73,12 +73,11 @@ func TestClassifierOfABadBody(t *testing.T) {
 		}
 		rule := policy.Rule{Classify: classify.OnBody(classify.Final, "x")}.Or(quick)
 		base := script(bad, status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-		require.NoError(t, err)
+		resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)
 
-		resp, err = get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, script(bad)), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, script(bad)), t.Context())
 		require.NoError(t, err)
 		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
 	})

@@ -89,15 +89,13 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 		"a reset":           ts.OK("hello, world").CutAt(5, ts.Reset),
 		"a FIN":             ts.OK("hello, world").CutAt(5, ts.Close),
 	} {
-		t.Run(name, func(t *testing.T) {
-			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{MaxRefetch: policy.Off}.Or(quick), step, ts.OK("hello, world"))
-				got := s.send(http.MethodGet, nil)
-				assert.Equal(t, 200, got.status)
-				assert.Equal(t, "hello", got.body)
-				assert.Error(t, got.err)
-				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-			})
+		runAt(t, name, http1, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, policy.Rule{MaxRefetch: policy.Off}.Or(quick), step, ts.OK("hello, world"))
+			got := s.send(http.MethodGet, nil)
+			assert.Equal(t, 200, got.status)
+			assert.Equal(t, "hello", got.body)
+			assert.Error(t, got.err)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 		})
 	}
 }
@@ -189,26 +187,22 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 		"another host's certificate": ts.WrongHost,
 		"plain HTTP on a TLS port":   ts.PlainAnswer,
 	} {
-		t.Run(name, func(t *testing.T) {
-			at(t, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, quick, ts.OK("hello"))
-				got := s.send(http.MethodGet, nil)
-				assert.Error(t, got.err)
-				assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
-				assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
-				assert.Equal(t, 1, s.Conns(), "connections")
-				var e *transport.Error
-				assert.False(t, errors.As(got.err, &e), "the error is untouched")
-			})
-		})
-	}
-	t.Run("a client certificate is missing", func(t *testing.T) {
-		inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+		runAt(t, name, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, quick, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
-			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
+			assert.Error(t, got.err)
+			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
+			assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
 			assert.Equal(t, 1, s.Conns(), "connections")
+			var e *transport.Error
+			assert.False(t, errors.As(got.err, &e), "the error is untouched")
 		})
+	}
+	runInMemory(t, "a client certificate is missing", []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, quick, ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
+		assert.Equal(t, 1, s.Conns(), "connections")
 	})
 }
 
@@ -245,16 +239,14 @@ func TestNamesAndRoutes(t *testing.T) {
 		"no route":     syscall.EHOSTUNREACH,
 		"network down": syscall.ENETUNREACH,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, exact, ts.OK("done"))
-				cfg.Net.Fail("fault.test", fault)
-				got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
-				require.NoError(t, got.err)
-				assert.Equal(t, "done", got.body)
-				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-				s.lastBody("an order")
-			})
+		runInMemory(t, name, http1, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, exact, ts.OK("done"))
+			cfg.Net.Fail("fault.test", fault)
+			got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
+			require.NoError(t, got.err)
+			assert.Equal(t, "done", got.body)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+			s.lastBody("an order")
 		})
 	}
 }
@@ -271,18 +263,16 @@ func TestEarlyResponses(t *testing.T) {
 	} {
 		for _, after := range []int64{0, 1000, 200_000} {
 			for name, body := range bodies(t, text) {
-				t.Run(row.name+"/"+name, func(t *testing.T) {
-					at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-						busy := ts.Status(503).Body("busy").Early(after).Then(row.end)
-						if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
-							busy = busy.Header("Connection", "close")
-						}
-						s := set(t, cfg, quick, busy, ts.OK("done"))
-						got := s.send(http.MethodPut, body())
-						require.NoError(t, got.err)
-						assert.Equal(t, "done", got.body)
-						s.lastBody(text)
-					})
+				runAt(t, row.name+"/"+name, http1[:1], func(t *testing.T, cfg ts.Config) {
+					busy := ts.Status(503).Body("busy").Early(after).Then(row.end)
+					if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
+						busy = busy.Header("Connection", "close")
+					}
+					s := set(t, cfg, quick, busy, ts.OK("done"))
+					got := s.send(http.MethodPut, body())
+					require.NoError(t, got.err)
+					assert.Equal(t, "done", got.body)
+					s.lastBody(text)
 				})
 			}
 		}
@@ -301,28 +291,26 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 		{"half a second", 500 * time.Millisecond, "done"},
 		{"for long", time.Hour, "busy"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, quick, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
-				pr, pw := io.Pipe()
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					_, _ = pw.Write([]byte("first "))
-					time.Sleep(row.pause)
-					_, _ = pw.Write([]byte("second"))
-					_ = pw.Close()
-				})
-				got := s.send(http.MethodPut, pr)
-				require.NoError(t, got.err)
-				assert.Equal(t, row.want, got.body)
-				assert.LessOrEqual(t, got.elapsed, time.Second)
-				if row.want == "done" {
-					s.lastBody("first second")
-				} else {
-					assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, s.seen.reasons())
-				}
-				wg.Wait()
+		runInMemory(t, row.name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, quick, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
+			pr, pw := io.Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_, _ = pw.Write([]byte("first "))
+				time.Sleep(row.pause)
+				_, _ = pw.Write([]byte("second"))
+				_ = pw.Close()
 			})
+			got := s.send(http.MethodPut, pr)
+			require.NoError(t, got.err)
+			assert.Equal(t, row.want, got.body)
+			assert.LessOrEqual(t, got.elapsed, time.Second)
+			if row.want == "done" {
+				s.lastBody("first second")
+			} else {
+				assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, s.seen.reasons())
+			}
+			wg.Wait()
 		})
 	}
 }
@@ -343,19 +331,16 @@ func TestConnectionsAreReused(t *testing.T) {
 		{"compressed", ts.Status(503).Body(strings.Repeat("x", 60<<10)).Gzip(), 1},
 		{"more", ts.Status(503).Body(strings.Repeat("x", 64<<10+1)), retries + 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, rule, row.step)
-				onePool(s.base)
-				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
-				assert.Equal(t, 503, got.status)
-				assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
-				assert.Equal(t, retries+1, s.Arrivals())
-				assert.Equal(t, row.conns, s.Conns())
-			})
+		runAt(t, row.name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, rule, row.step)
+			onePool(s.base)
+			s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
+			ctx := expires(t, time.Hour)
+			got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+			assert.Equal(t, 503, got.status)
+			assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
+			assert.Equal(t, retries+1, s.Arrivals())
+			assert.Equal(t, row.conns, s.Conns())
 		})
 	}
 }
@@ -380,15 +365,13 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 		{"stalled and compressed", quick, ts.Status(503).Body(page).Gzip().CutAt(15, ts.Stall), slow},
 		{"stalled before a body classifier", peeking, ts.Status(503).Body(page).CutAt(10, ts.Stall), time.Second + slow},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, row.rule, row.step, ts.Status(204))
-				s.base.MaxConnsPerHost = 1
-				got := s.send(http.MethodGet, nil)
-				require.NoError(t, got.err)
-				assert.Equal(t, 204, got.status)
-				assert.LessOrEqual(t, got.elapsed, row.most)
-			})
+		runInMemory(t, row.name, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, row.rule, row.step, ts.Status(204))
+			s.base.MaxConnsPerHost = 1
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err)
+			assert.Equal(t, 204, got.status)
+			assert.LessOrEqual(t, got.elapsed, row.most)
 		})
 	}
 }
@@ -408,16 +391,14 @@ func TestOneConnectionIsEnough(t *testing.T) {
 		"a response too late": ts.Hang(),
 	} {
 		for kind, body := range bodies(t, text) {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
-					s := set(t, cfg, rule, step, step, ts.OK("done"))
-					s.base.MaxConnsPerHost = 1
-					got := s.send(http.MethodPut, body())
-					require.NoError(t, got.err)
-					assert.Equal(t, "done", got.body)
-					s.lastBody(text)
-				})
+			runInMemory(t, name+"/"+kind, http1[:1], func(t *testing.T, cfg ts.Config) {
+				rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
+				s := set(t, cfg, rule, step, step, ts.OK("done"))
+				s.base.MaxConnsPerHost = 1
+				got := s.send(http.MethodPut, body())
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				s.lastBody(text)
 			})
 		}
 	}
@@ -530,16 +511,14 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 		"a hint":                           {hint, 100 * time.Millisecond, 100 * time.Millisecond},
 		"a hint, and a long attempt":       {hint, time.Minute, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
-				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
-				s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
-				resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
-				assert.Equal(t, code, resp.StatusCode)
-				assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
-				_ = resp.Body.Close()
-			})
+		runInMemory(t, name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
+			rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
+			s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
+			assert.Equal(t, code, resp.StatusCode)
+			assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
+			_ = resp.Body.Close()
 		})
 	}
 }

@@ -521,8 +521,7 @@ func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), d)
-				defer cancel()
+				ctx := expires(t, d)
 				var streams sync.WaitGroup
 				sendAll(ctx, tr, &streams, 3)
 				streams.Wait()

@@ -108,8 +108,7 @@ func TestHedge(t *testing.T) {
 			})
 			ev := &recorder{}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: after}}})
-			resp, err := get(t, tr, ev.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, ev.on(t.Context()))
 			assert.Equal(t, row.total, time.Since(server.start))
 			assert.Equal(t, []time.Duration{0, after}, server.arrivals())
 
@@ -311,8 +310,7 @@ func TestHedgeAndRetry(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 				MaxAttempts: 3, Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 			}})
-			resp, err := get(t, tr, ev.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, ev.on(t.Context()))
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.NotEmpty(t, mustRead(t, resp))
 			_ = resp.Body.Close()
@@ -464,8 +462,7 @@ func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
 					return classify.Unknown
 				},
 			}})
-			resp := mustGet(t, tr)
-			_ = resp.Body.Close()
+			resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 			assert.Equal(t, row.took, time.Since(server.start))
 			assert.Equal(t, row.got, resp.StatusCode)
 			time.Sleep(time.Second) // until the classifier returns

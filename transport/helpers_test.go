@@ -103,6 +103,18 @@ func inMemory(t *testing.T, protocols []protocol, test func(*testing.T, ts.Confi
 	}
 }
 
+// runAt is a subtest that calls at.
+func runAt(t *testing.T, name string, protocols []protocol, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { at(t, protocols, test) })
+}
+
+// runInMemory is a subtest that calls inMemory.
+func runInMemory(t *testing.T, name string, protocols []protocol, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inMemory(t, protocols, test) })
+}
+
 // bubble runs a test in virtual time.
 func bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
@@ -604,6 +616,13 @@ func deaf(d time.Duration) rt { return deafly(d, status(200)) }
 func over(t testing.TB, c transport.Config, base http.RoundTripper) *transport.Transport {
 	c.Base = base
 	return mustNew(t, c)
+}
+
+// expires returns a context with a deadline.
+func expires(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // backoffFunc is a Backoff made of a function.

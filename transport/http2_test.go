@@ -64,21 +64,19 @@ func TestHTTP2Refused(t *testing.T) {
 		{"GOAWAY with a code", ts.GoAway(ts.EnhanceYourCalm), 3},
 	} {
 		for name, body := range bodies(t, "an order") {
-			t.Run(row.name+"/"+name, func(t *testing.T) {
-				inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{MaxAttempts: 100}.Or(quick)
-					s := set(t, cfg, rule, repeat(row.times, row.step, ts.OK("done"))...)
-					got := s.send(http.MethodPost, body())
-					require.NoError(t, got.err)
-					assert.Equal(t, "done", got.body)
-					assert.Equal(t, row.times+1, s.Arrivals())
-					s.lastBody("an order")
-					for _, e := range s.seen.events() {
-						if e.Err != nil {
-							assert.Equal(t, classify.Refused, e.Class, "%v", e.Err)
-						}
+			runInMemory(t, row.name+"/"+name, http2, func(t *testing.T, cfg ts.Config) {
+				rule := policy.Rule{MaxAttempts: 100}.Or(quick)
+				s := set(t, cfg, rule, repeat(row.times, row.step, ts.OK("done"))...)
+				got := s.send(http.MethodPost, body())
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				assert.Equal(t, row.times+1, s.Arrivals())
+				s.lastBody("an order")
+				for _, e := range s.seen.events() {
+					if e.Err != nil {
+						assert.Equal(t, classify.Refused, e.Class, "%v", e.Err)
 					}
-				})
+				}
 			})
 		}
 	}
@@ -156,14 +154,12 @@ func TestHTTP2EarlyResponses(t *testing.T) {
 	} {
 		for _, after := range soak.Size([]int64{0, 200_000}, []int64{0, 1000, 200_000}) {
 			for kind, body := range bodies(t, text) {
-				t.Run(name+"/"+kind, func(t *testing.T) {
-					at(t, soak.Size(http2[1:], http2), func(t *testing.T, cfg ts.Config) {
-						s := set(t, cfg, quick, step.Early(after), step.Early(after), ts.OK("done"))
-						got := s.send(http.MethodPut, body())
-						require.NoError(t, got.err)
-						assert.Equal(t, "done", got.body)
-						s.lastBody(text)
-					})
+				runAt(t, name+"/"+kind, soak.Size(http2[1:], http2), func(t *testing.T, cfg ts.Config) {
+					s := set(t, cfg, quick, step.Early(after), step.Early(after), ts.OK("done"))
+					got := s.send(http.MethodPut, body())
+					require.NoError(t, got.err)
+					assert.Equal(t, "done", got.body)
+					s.lastBody(text)
 				})
 			}
 		}
@@ -178,26 +174,24 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 		"a response": ts.Status(503).Body("busy").Early(6).ThenRST(ts.NoError),
 		"RST_STREAM": ts.RSTStream(ts.InternalError).Early(6),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, quick, step, ts.OK("done"))
-				pr, pw := io.Pipe()
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					for _, part := range []string{"first ", "second ", "third"} {
-						_, err := pw.Write([]byte(part))
-						assert.NoError(t, err)
-						synctest.Wait()
-						time.Sleep(500 * time.Millisecond)
-					}
-					_ = pw.Close()
-				})
-				got := s.send(http.MethodPut, pr)
-				require.NoError(t, got.err)
-				assert.Equal(t, "done", got.body)
-				s.lastBody("first second third")
-				wg.Wait()
+		runInMemory(t, name, http2, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, quick, step, ts.OK("done"))
+			pr, pw := io.Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for _, part := range []string{"first ", "second ", "third"} {
+					_, err := pw.Write([]byte(part))
+					assert.NoError(t, err)
+					synctest.Wait()
+					time.Sleep(500 * time.Millisecond)
+				}
+				_ = pw.Close()
 			})
+			got := s.send(http.MethodPut, pr)
+			require.NoError(t, got.err)
+			assert.Equal(t, "done", got.body)
+			s.lastBody("first second third")
+			wg.Wait()
 		})
 	}
 }
@@ -207,21 +201,19 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 // body, as with a plain transport.
 func TestHTTP2ResponseDuringUpload(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, rule, ts.OK("going on").Early(1))
-				pr, pw := io.Pipe()
-				go func() { _, _ = pw.Write([]byte("first ")) }()
-				resp := mustRoundTrip(t, s.tr, s.request(http.MethodPut, pr))
-				assert.Equal(t, "going on", mustRead(t, resp))
-				time.Sleep(time.Second)
-				_, err := pw.Write([]byte("second"))
-				require.NoError(t, err)
-				_ = pw.Close()
-				synctest.Wait()
-				s.lastBody("first second")
-				_ = resp.Body.Close()
-			})
+		runInMemory(t, name, http2, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, rule, ts.OK("going on").Early(1))
+			pr, pw := io.Pipe()
+			go func() { _, _ = pw.Write([]byte("first ")) }()
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodPut, pr))
+			assert.Equal(t, "going on", mustRead(t, resp))
+			time.Sleep(time.Second)
+			_, err := pw.Write([]byte("second"))
+			require.NoError(t, err)
+			_ = pw.Close()
+			synctest.Wait()
+			s.lastBody("first second")
+			_ = resp.Body.Close()
 		})
 	}
 }

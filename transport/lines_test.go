@@ -482,8 +482,7 @@ func TestExplain(t *testing.T) {
 				return nil, req.Context().Err()
 			}
 			var log journal
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
+			ctx := expires(t, 5*time.Second)
 			_, failure := fetch(t, over(t, transport.Config{Rule: exact, Logger: log.logger()}, script(faults.Status(503), dial)), ctx, "http://h.test/")
 			assert.Equal(t, "  attempt 2, at 1s: "+want, strings.Split(transport.Explain(nil, failure), "\n")[2])
 			text, _, _ := strings.Cut(strings.TrimSuffix(want, " after 4s"), ",")
@@ -516,8 +515,7 @@ func TestExplain(t *testing.T) {
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 2s: 503, had waited 2s for the rate limit\n  status 503: one attempt is allowed, after 2s in all", transport.Explain(resp, nil))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  not sent: the rule's rate limit is reached, next try at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
@@ -688,8 +686,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		}
 	}
 	impatient := func(t *testing.T, tr *transport.Transport, url string) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := expires(t, 10*time.Second)
 		_, _ = fetch(t, tr, ctx, url)
 	}
 	many := func(n int, every time.Duration) func(*testing.T, *transport.Transport, string) {

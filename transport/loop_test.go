@@ -226,8 +226,7 @@ func TestServersWait(t *testing.T) {
 			var seen recorder
 			start := time.Now()
 			tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
-			resp, err := get(t, tr, seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, seen.on(t.Context()))
 			assert.Equal(t, row.reason, seen.reasons()[0])
 			assert.GreaterOrEqual(t, time.Since(start), row.least)
 			assert.LessOrEqual(t, time.Since(start), row.most)
@@ -246,8 +245,7 @@ func TestServersWait(t *testing.T) {
 // Never a sleep that cannot end in an attempt.
 func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 2500*time.Millisecond)
 		start := time.Now()
 		base := script(status(503))
 		resp := mustGetWith(t, over(t, transport.Config{Rule: exact}, base), ctx)
@@ -369,8 +367,7 @@ func TestAttemptTimeout(t *testing.T) {
 		assert.True(t, e.Timeout())
 	})
 	inBubble(t, "the caller's deadline is the caller's", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 500*time.Millisecond)
 		base := script(hang)
 		_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -598,8 +595,7 @@ func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
 		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}}, script(status(200)))
 		mustGet(t, tr)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := expires(t, 5*time.Second)
 		start := time.Now()
 		b := oneShot("text")
 		req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
@@ -697,8 +693,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 				}),
 				Rule: policy.Rule{Backoff: backoff.Constant(0)},
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), left)
-			defer cancel()
+			ctx := expires(t, left)
 			resp := mustGetWith(t, tr, ctx)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.NoError(t, resp.Body.Close())

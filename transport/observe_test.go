@@ -292,8 +292,7 @@ func TestWaited(t *testing.T) {
 			w := &witness{t: t}
 			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
 			for range 2 {
-				resp := mustGet(t, tr)
-				_ = resp.Body.Close()
+				mustFetch(t, tr, t.Context(), "http://h.test/")
 				if name == "throttle" {
 					time.Sleep(s) // a request that arrives just now
 				}

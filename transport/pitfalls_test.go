@@ -155,25 +155,23 @@ func TestHostileWaits(t *testing.T) {
 		{"Sun, 32 Jan 2000 00:00:10 GMT", s},
 		{"5|20", 20 * s}, {"20|5", 20 * s}, {"nonsense|20", 20 * s}, {"20|nonsense", 20 * s}, {"5|3600", stop},
 	} {
-		t.Run(row.value, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				busy := ts.Status(503)
-				for _, v := range strings.Split(row.value, "|") {
-					busy = busy.Header("Retry-After", v)
-				}
-				s := set(t, cfg, exact, busy, ts.OK("hello"))
-				got := s.send(http.MethodGet, nil)
-				require.NoError(t, got.err)
-				if row.wait == stop {
-					assert.Equal(t, 503, got.status)
-					assert.Equal(t, transport.ReasonThrottled, got.reason)
-					assert.Zero(t, got.elapsed)
-					return
-				}
-				assert.Equal(t, 200, got.status)
-				assert.GreaterOrEqual(t, got.elapsed, row.wait)
-				assert.LessOrEqual(t, got.elapsed, row.wait+time.Second)
-			})
+		runInMemory(t, row.value, http1[:1], func(t *testing.T, cfg ts.Config) {
+			busy := ts.Status(503)
+			for _, v := range strings.Split(row.value, "|") {
+				busy = busy.Header("Retry-After", v)
+			}
+			s := set(t, cfg, exact, busy, ts.OK("hello"))
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err)
+			if row.wait == stop {
+				assert.Equal(t, 503, got.status)
+				assert.Equal(t, transport.ReasonThrottled, got.reason)
+				assert.Zero(t, got.elapsed)
+				return
+			}
+			assert.Equal(t, 200, got.status)
+			assert.GreaterOrEqual(t, got.elapsed, row.wait)
+			assert.LessOrEqual(t, got.elapsed, row.wait+time.Second)
 		})
 	}
 }
@@ -181,14 +179,12 @@ func TestHostileWaits(t *testing.T) {
 // TestWaitsOfResponsesThatAreFinal: there, Retry-After is about something else.
 func TestWaitsOfResponsesThatAreFinal(t *testing.T) {
 	for _, code := range []int{200, 201, 202, 204, 301, 302, 304, 307, 400, 403, 404, 409, 417} {
-		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, exact, ts.Status(code).Header("Retry-After", "1"))
-				got := s.send(http.MethodPut, strings.NewReader("text"))
-				assert.Equal(t, code, got.status)
-				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-				assert.Zero(t, got.elapsed)
-			})
+		runInMemory(t, strconv.Itoa(code), http1[:1], func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, exact, ts.Status(code).Header("Retry-After", "1"))
+			got := s.send(http.MethodPut, strings.NewReader("text"))
+			assert.Equal(t, code, got.status)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+			assert.Zero(t, got.elapsed)
 		})
 	}
 }
@@ -203,20 +199,18 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 		"stalled": ts.Status(503).Body(long).CutAt(10, ts.Stall),
 		"reset":   ts.Status(503).Body(long).CutAt(10, ts.Reset),
 	} {
-		t.Run(name, func(t *testing.T) {
-			at(t, append(http1[:1:1], http2...), func(t *testing.T, cfg ts.Config) {
-				if name == "stalled" && cfg.Net == nil {
-					return // takes real time
-				}
-				s := set(t, cfg, policy.Rule{MaxAttempts: 4}.Or(quick), step)
-				for range soak.Size(5, 20) {
-					_, _ = fetch(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
-				}
-				assert.Eventually(t, func() bool {
-					s.tr.CloseIdleConnections() // again: net/http may still end a stream, or a dial that nobody needs
-					return s.Open() == 0
-				}, waitFor, tick)
-			})
+		runAt(t, name, append(http1[:1:1], http2...), func(t *testing.T, cfg ts.Config) {
+			if name == "stalled" && cfg.Net == nil {
+				return // takes real time
+			}
+			s := set(t, cfg, policy.Rule{MaxAttempts: 4}.Or(quick), step)
+			for range soak.Size(5, 20) {
+				_, _ = fetch(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
+			}
+			assert.Eventually(t, func() bool {
+				s.tr.CloseIdleConnections() // again: net/http may still end a stream, or a dial that nobody needs
+				return s.Open() == 0
+			}, waitFor, tick)
 		})
 	}
 }

@@ -34,8 +34,7 @@ import (
 
 // within sends a request that has so much time, and reads the response.
 func within(t *testing.T, tr http.RoundTripper, method, url string, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
+	ctx := expires(t, d)
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("order"))
 	require.NoError(t, err)
 	resp, err := tr.RoundTrip(req)

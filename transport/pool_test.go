@@ -607,8 +607,7 @@ func TestLimitsBelowCloseNoConnections(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: below})
 			go func() { _ = within(t, below, http.MethodGet, "http://a.test/"+strings.Fields(name)[0], time.Minute) }() // holds the host, or keeps the slot
 			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := expires(t, time.Second)
 			_, err := fetch(t, tr, ctx, "http://a.test/")
 			require.Error(t, err)
 			time.Sleep(30 * time.Second)
@@ -692,8 +691,7 @@ func TestCloseIdleConnectionsThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200).Delay(time.Hour), status(200))
 		tr := mustNew(t, transport.Config{Base: brittle{rt: server.RoundTrip}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		_, err := get(t, tr, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))

@@ -391,35 +391,33 @@ func TestSourceOfAnUploadFails(t *testing.T) {
 		"timeout":             os.ErrDeadlineExceeded,
 	}
 	for name, rule := range rules {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, slices.Concat(http1, http2), func(t *testing.T, cfg ts.Config) {
-				for what, cause := range causes {
-					cfg.Net = ts.NewNet()
-					s := set(t, cfg, rule, ts.OK("hello"))
-					source := func() (io.ReadCloser, error) {
-						return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 2000)), iotest.ErrReader(cause))), nil
-					}
-					for i := range 40 {
-						method := []string{http.MethodPut, http.MethodPost}[i%2]
-						body, _ := source()
-						req := s.request(method, body)
-						if req.ContentLength = 100_000; i%4 > 1 {
-							req.GetBody = source
-						}
-						got := s.do(req)
-						require.ErrorIs(t, got.err, cause, "%s: %s %d", what, method, i)
-						assert.Equal(t, transport.ReasonFinal, s.seen.last(), "%s: %s %d", what, method, i)
-						time.Sleep(75 * time.Millisecond)
-					}
-					state := s.tr.Snapshot().Hosts[0]
-					assert.False(t, state.CircuitOpen, what)
-					assert.Zero(t, state.Pool, what)
-					assert.EqualValues(t, 40, state.Requests, "requests counted, %v", what)
-					for _, e := range s.seen.events() {
-						assert.Equal(t, 1, e.Attempt.Number, "%s: an attempt after the source had failed", what)
-					}
+		runInMemory(t, name, slices.Concat(http1, http2), func(t *testing.T, cfg ts.Config) {
+			for what, cause := range causes {
+				cfg.Net = ts.NewNet()
+				s := set(t, cfg, rule, ts.OK("hello"))
+				source := func() (io.ReadCloser, error) {
+					return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 2000)), iotest.ErrReader(cause))), nil
 				}
-			})
+				for i := range 40 {
+					method := []string{http.MethodPut, http.MethodPost}[i%2]
+					body, _ := source()
+					req := s.request(method, body)
+					if req.ContentLength = 100_000; i%4 > 1 {
+						req.GetBody = source
+					}
+					got := s.do(req)
+					require.ErrorIs(t, got.err, cause, "%s: %s %d", what, method, i)
+					assert.Equal(t, transport.ReasonFinal, s.seen.last(), "%s: %s %d", what, method, i)
+					time.Sleep(75 * time.Millisecond)
+				}
+				state := s.tr.Snapshot().Hosts[0]
+				assert.False(t, state.CircuitOpen, what)
+				assert.Zero(t, state.Pool, what)
+				assert.EqualValues(t, 40, state.Requests, "requests counted, %v", what)
+				for _, e := range s.seen.events() {
+					assert.Equal(t, 1, e.Attempt.Number, "%s: an attempt after the source had failed", what)
+				}
+			}
 		})
 	}
 }

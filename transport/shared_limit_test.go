@@ -37,8 +37,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 					})})
 					together(600, func(i int) {
 						time.Sleep(time.Duration(i) * 50 * time.Millisecond)
-						ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-						defer cancel()
+						ctx := expires(t, 2*time.Second)
 						path := "checkout"
 						if i%5 == 0 {
 							path = "search"
@@ -161,8 +160,7 @@ func TestPatienceWithOthers(t *testing.T) {
 			go responds(t, tr, http.MethodPost, "http://h.test/"+after)
 		}
 		time.Sleep(2 * time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx := expires(t, 30*time.Second)
 		_, err := get(t, tr, ctx)
 		e := errorAs[*transport.Error](t, err)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)

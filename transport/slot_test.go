@@ -28,8 +28,7 @@ import (
 func free(t *testing.T, tr *transport.Transport, n int) {
 	t.Helper()
 	together(n, func(_ int) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/free", nil).WithContext(ctx))
 		if assert.NoError(t, err) {
 			assert.Equal(t, 200, resp.StatusCode)

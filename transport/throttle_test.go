@@ -122,8 +122,7 @@ func TestRampWithoutResponses(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: server, Rule: sharing})
 		responds(t, tr, http.MethodPost, "http://h.test/")
 		opens := stateOf(t, tr).ThrottledUntil.Sub(server.start)
-		ctx, cancel := context.WithTimeout(t.Context(), opens+30*time.Second)
-		defer cancel()
+		ctx := expires(t, opens+30*time.Second)
 		together(200, func(int) { _, _ = get(t, tr, ctx) })
 		all := server.arrivals()[1:]
 		assert.Len(t, all, 200)

@@ -136,8 +136,7 @@ func TestRefusalHasNoSecrets(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Logger: logger})
 		const secret = "http://someone:SECRET@h.test/?token=SECRET"
 		mustFetch(t, tr, t.Context(), secret)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		_, err := fetch(t, tr, ctx, secret)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), "SECRET")
