@@ -248,6 +248,9 @@ func TestDeathAfterDeath(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 			assert.NotZero(t, w.Arrivals())
+			if cfg.HTTP2 {
+				assert.Equal(t, row.slow > 1, w.tr.Snapshot().Hosts[0].Pool > 0, "%s: the host has moved", name)
+			}
 			w.tr.CloseIdleConnections()
 		})
 	}
