@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -39,20 +37,10 @@ func put(t testing.TB, tr *transport.Transport, b io.ReadCloser) (*http.Response
 // it the failed attempts read.
 func TestResendsAreWhole(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 3_000) // beyond several chunks
-	file := filepath.Join(t.TempDir(), "body")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	bodies := map[string]func() io.Reader{
-		"GetBody":  func() io.Reader { return strings.NewReader(text) },
-		"seekable": func() io.Reader { return seekable(text) },
-		"file": func() io.Reader {
-			f, err := os.Open(file)
-			require.NoError(t, err)
-			return f
-		},
-		"one shot":         func() io.Reader { return oneShot(text) },
-		"a byte at a time": func() io.Reader { return &body{Reader: iotestOneByte{strings.NewReader(text)}} },
-	}
-	for name, made := range bodies {
+	all := bodies(t, text)
+	all["seekable"] = func() io.Reader { return seekable(text) }
+	all["a byte at a time"] = func() io.Reader { return &body{Reader: iotest.OneByteReader(strings.NewReader(text))} }
+	for name, made := range all {
 		for _, part := range []int{0, 1, 1000, len(text) - 1, len(text)} {
 			inBubble(t, fmt.Sprint(name, "/", part), func(t *testing.T) {
 				var got []string
@@ -304,19 +292,17 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 // When a stream of HTTP/2 is reset, net/http waits until its Read of the body has ended. A
 // body whose writer waits for a response does not keep the caller from its error.
 func TestBlockedBodyOfALostStream(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		client, srv := overServer(t, transport.Config{Rule: quick}, testserver.Config{HTTP2: true}, testserver.RSTStream(testserver.InternalError).Early(0))
+	inMemory(t, http2[:1], func(t *testing.T, cfg testserver.Config) {
+		s := set(t, cfg, quick, testserver.RSTStream(testserver.InternalError).Early(0))
 		pr, pw := io.Pipe()
 		rescue := time.AfterFunc(time.Hour, func() { _ = pw.Close() })
 		defer rescue.Stop()
-		req := newRequest(t, http.MethodPut, srv.URL, nil)
-		req.Body = pr
-		start := time.Now()
-		_, err := client.Transport.RoundTrip(req)
-		assert.ErrorContains(t, err, "INTERNAL_ERROR")
-		assert.Equal(t, replay.MaxBusy, time.Since(start))
-		_, err = pw.Write([]byte("x"))
+		got := s.send(http.MethodPut, pr)
+		assert.ErrorContains(t, got.err, "INTERNAL_ERROR")
+		assert.Equal(t, replay.MaxBusy, got.elapsed)
+		_, err := pw.Write([]byte("x"))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		s.tr.CloseIdleConnections()
 	})
 }
 

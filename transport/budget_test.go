@@ -64,7 +64,6 @@ func TestBudgetStopIsReal(t *testing.T) {
 
 // TestBudgetIsRefunded: a retry that is not sent does not count.
 func TestBudgetIsRefunded(t *testing.T) {
-	told := status(429, "Retry-After: 31536000")
 	rows := map[string]struct {
 		rule policy.Rule
 		run  func(t *testing.T, tr *transport.Transport)
@@ -120,8 +119,6 @@ func TestBudgetIsRefunded(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) {
 				switch req.URL.Path {
-				case "/told":
-					return play(req, told)
 				case "/minute":
 					return play(req, status(429, "Retry-After: 60"))
 				case "/stream":

@@ -146,31 +146,14 @@ func TestWaitingReconnectEarnsNothing(t *testing.T) {
 	})
 }
 
-// reconnectsAt reads a whole body, and returns when each reconnect was sent,
-// counted from the first attempt.
-func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at []time.Duration) {
-	t.Helper()
-	start := time.Now()
-	first := true
-	tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-		if !first {
-			at = append(at, time.Since(start))
-		}
-		first = false
-		return base.RoundTrip(req)
-	}))
-	resp := mustGet(t, tr)
-	got := mustRead(t, resp)
-	require.True(t, got == want, "%d bytes of %d", len(got), len(want))
-	return at
-}
-
 // Given segments of 1 MiB, reconnects come at once.
 func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const short, long = resume.MinProgress, transport.LongPart
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
-		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
+		base := cutter(text, long, long, long, short, short, short, long, short, long)
+		require.True(t, text == mustRead(t, mustGet(t, over(t, transport.Config{}, base))))
+		at := base.arrivals()[1:]
 		require.Len(t, at, 9)
 		for i, want := range []time.Duration{0, 0, transport.ContinuationGap, transport.ContinuationGap, transport.ContinuationGap, 0, transport.ContinuationGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
@@ -204,6 +187,9 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 	const most = 10 * time.Second
 	hang := faults.Hang()
 	cut := func(req *http.Request) (*http.Response, error) { // a second response, cut before a new byte
+		if err := pause(req, 3*time.Second); err != nil {
+			return nil, err
+		}
 		return newResponse(req, 206, testkit.CutAt("", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
 	silent := func(code int, text string, header ...string) answer { // what does not end by its context
@@ -216,14 +202,6 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 				resp.ContentLength = 6
 			}
 			return resp, nil
-		}
-	}
-	late := func(d time.Duration, a answer) answer {
-		return func(req *http.Request) (*http.Response, error) {
-			if err := pause(req, d); err != nil {
-				return nil, err
-			}
-			return play(req, a)
 		}
 	}
 	tag := []string{`ETag: "v1"`}
@@ -247,11 +225,11 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 			return play(req, silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10"))
 		}}, most + time.Second, transport.ReasonDeadline},
 		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonNotResumable},
-		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonNotResumable},
+		{"late 404", policy.Rule{}, tag, []answer{status(404).Delay(5 * time.Second)}, 5 * time.Second, transport.ReasonNotResumable},
 		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonMaxAttempts},
 		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
-		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
-		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonDeadline},
+		{"503 after some time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 6").Delay(5 * time.Second)}, 5 * time.Second, transport.ReasonDeadline},
+		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{cut}, most, transport.ReasonDeadline},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -333,7 +311,6 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		inBubble(t, row.name, func(t *testing.T) {
 			text := strings.Repeat("x", row.size) + "the rest"
 			start := time.Now()
-			var at []time.Duration
 			base := script(func(req *http.Request) (*http.Response, error) {
 				if err := pause(req, 3*time.Second); err != nil {
 					return nil, err
@@ -342,7 +319,6 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				resp.ContentLength = int64(len(text))
 				return resp, nil
 			}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
-				at = append(at, time.Since(start))
 				r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
 				return newResponse(req, 206, testkit.CutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 			})
@@ -355,9 +331,9 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 			if row.reason == transport.ReasonRetry {
 				require.NoError(t, err)
 				assert.True(t, string(got) == text)
-				require.Len(t, at, 1)
-				assert.GreaterOrEqual(t, at[0], 11*time.Second)
-				assert.LessOrEqual(t, at[0], 12*time.Second+transport.ResumeJitter)
+				base.sent(t, 3)
+				assert.GreaterOrEqual(t, base.arrivals()[2], 11*time.Second)
+				assert.LessOrEqual(t, base.arrivals()[2], 12*time.Second+transport.ResumeJitter)
 				return
 			}
 			assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -526,30 +502,27 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 // Close may come at any moment and leaves nothing behind. A goroutine that stays
 // would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {
-	for name, config := range protocols {
-		inBubble(t, name, func(t *testing.T) {
-			text := testserver.Pattern(1 << 20)
-			config.Handler = func(*testserver.Received) testserver.Step {
-				return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
-			}
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: time.Second}}, config)
-			for range soak.Size(25, 100) {
-				resp, err := c.Get(srv.URL)
-				require.NoError(t, err)
-				read := make(chan struct{})
-				go func() {
-					defer close(read)
-					got, err := io.ReadAll(resp.Body)
-					if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
-						assert.Len(t, got, len(text))
-					}
-				}()
-				time.Sleep(rand.N(2 * time.Second))
-				_ = resp.Body.Close()
-				<-read
-			}
-		})
-	}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg testserver.Config) {
+		text := testserver.Pattern(1 << 20)
+		cfg.Handler = func(*testserver.Received) testserver.Step {
+			return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
+		}
+		s := set(t, cfg, policy.Rule{StallTimeout: time.Second})
+		for range soak.Size(25, 100) {
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				got, err := io.ReadAll(resp.Body)
+				if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
+					assert.Len(t, got, len(text))
+				}
+			})
+			time.Sleep(rand.N(2 * time.Second))
+			_ = resp.Body.Close()
+			reader.Wait()
+		}
+		s.tr.CloseIdleConnections()
+	})
 }
 
 // The header of a response is the caller's, who may change it while another goroutine reads the

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -80,7 +81,7 @@ func TestUploadStreams(t *testing.T) {
 	sent := make(chan struct{})
 	first := true
 	src := oneShot("ab")
-	src.Reader = iotestOneByte{strings.NewReader("ab")}
+	src.Reader = iotest.OneByteReader(strings.NewReader("ab"))
 	src.onRead = func() {
 		if !first {
 			select {
@@ -105,10 +106,6 @@ func TestUploadStreams(t *testing.T) {
 	assert.Equal(t, 200, resp.StatusCode)
 	count(t, 1, src.closed(), "body closed")
 }
-
-type iotestOneByte struct{ r io.Reader }
-
-func (o iotestOneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p), 1)]) }
 
 func BenchmarkParallel(b *testing.B) {
 	tr := mustNew(b, transport.Config{Base: newNoop()})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,16 +30,10 @@ import (
 
 func TestRetriesWithTheFormulasWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		var at []time.Duration
 		base := script(status(503), faults.Fail(syscall.ECONNRESET), status(429), status(500), status(200))
-		tr := over(t, transport.Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
-			at = append(at, time.Since(start))
-			return base.RoundTrip(req)
-		}))
-		resp := mustGet(t, tr)
+		resp := mustGet(t, over(t, transport.Config{Rule: exact}, base))
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at)
+		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, base.arrivals())
 	})
 }
 
@@ -563,17 +558,13 @@ func TestNestedTransports(t *testing.T) {
 	})
 	inBubble(t, "the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
 		base := script(status(429, "Retry-After: 20"), status(200))
-		start, again := time.Now(), time.Duration(0)
-		inner := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			again = time.Since(start)
-			return base.RoundTrip(req)
-		}))
+		inner := over(t, transport.Config{Rule: quick}, base)
 		rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 		var seen recorder
 		resp := mustGet(t, over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{seen.trace()}}, inner))
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)
-		assert.GreaterOrEqual(t, again, 20*time.Second)
+		assert.GreaterOrEqual(t, base.arrivals()[1], 20*time.Second)
 		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 15*time.Second, seen.all[0].RetryAfter)
 	})
@@ -581,16 +572,12 @@ func TestNestedTransports(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		var at []time.Duration
-		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
-			at = append(at, time.Since(start))
-			return play(req, status(200))
-		}))
+		base := script(status(200))
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2, Burst: 3}}}, base)
 		for range 5 {
 			mustGet(t, tr)
 		}
-		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
+		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, base.arrivals())
 	})
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
 		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}}, script(status(200)))
@@ -667,17 +654,11 @@ func (b *stalledBody) Close() error {
 // attempt.
 func TestDrainIsPartOfTheDecision(t *testing.T) {
 	inBubble(t, "no retry starts later than Elapsed allows", func(t *testing.T) {
-		start, last := time.Now(), time.Duration(0)
-		tr := mustNew(t, transport.Config{
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				last = time.Since(start)
-				return newResponse(req, 503, newStalledBody()), nil
-			}),
-			Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsedTime: 100 * time.Millisecond},
-		})
-		resp := mustGet(t, tr)
+		base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, newStalledBody()), nil })
+		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsedTime: 100 * time.Millisecond}}, base))
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.NoError(t, resp.Body.Close())
+		last := slices.Max(base.arrivals())
 		assert.LessOrEqual(t, last, 100*time.Millisecond)
 		assert.Positive(t, last, "there was a retry")
 	})

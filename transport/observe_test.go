@@ -132,14 +132,6 @@ func TestHooks(t *testing.T) {
 			return play(req, answers[min(n, len(answers))-1])
 		})
 	}
-	after := func(d time.Duration, a answer) rt {
-		return func(req *http.Request) (*http.Response, error) {
-			if err := pause(req, d); err != nil {
-				return nil, err
-			}
-			return play(req, a)
-		}
-	}
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
 	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
 	for _, row := range []struct {
@@ -165,17 +157,17 @@ func TestHooks(t *testing.T) {
 		{name: "a panic after an error", rule: exact, base: script(faults.Fail(io.ErrUnexpectedEOF), panics),
 			steps: "request, first, 0: unexpected EOF, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: "},
-		{name: "a hedge that wins", rule: hedged, base: byNumber(after(9*s, status(200)), status(200)),
+		{name: "a hedge that wins", rule: hedged, base: byNumber(status(200).Delay(9*s), status(200)),
 			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
-		{name: "a hedge that loses", rule: hedged, base: byNumber(after(2*s, status(200)), after(9*s, status(200))),
+		{name: "a hedge that loses", rule: hedged, base: byNumber(status(200).Delay(2*s), status(200).Delay(9*s)),
 			steps: "request, first, hedge, 1: outrun, 0: 200, end: final, body"},
 		{name: "a hedge whose loser is deaf", rule: hedged, base: byNumber(deaf(9*s), status(200)),
 			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
-		{name: "a hedge that fails first", rule: hedged, base: byNumber(after(3*s, status(200)), status(503)),
+		{name: "a hedge that fails first", rule: hedged, base: byNumber(status(200).Delay(3*s), status(503)),
 			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
-		{name: "a hedge and a retry", rule: hedged, base: byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200)),
+		{name: "a hedge and a retry", rule: hedged, base: byNumber(status(503).Delay(3*s), status(503).Delay(1*s), status(200)),
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
-		{name: "a hedge that panics", rule: hedged, base: byNumber(after(9*s, status(200)), panics),
+		{name: "a hedge that panics", rule: hedged, base: byNumber(status(200).Delay(9*s), panics),
 			steps: "request, first, hedge, 1: panic, 0: outrun, end: "},
 		{name: "a panic beside a hedge", rule: hedged, base: byNumber(deafly(9*s, panics), faults.Hang()),
 			steps: "request, first, hedge, 1: outrun, 0: panic, end: "},

@@ -20,53 +20,29 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// overServer is a Transport over a server in memory, in a bubble.
-func overServer(t *testing.T, c transport.Config, s testserver.Config, steps ...testserver.Step) (*http.Client, *testserver.Server) {
-	t.Helper()
-	s.Net = testserver.NewNet()
-	srv := testserver.Start(t, s, steps...)
-	c.Base = srv.Transport()
-	tr := mustNew(t, c)
-	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr}, srv
-}
-
-var protocols = map[string]testserver.Config{
-	"http1": {},
-	"http2": {HTTP2: true},
-	"tls":   {TLS: testserver.Trusted},
-}
-
 func TestStalledBodyIsResumed(t *testing.T) {
-	for name, config := range protocols {
-		inBubble(t, name, func(t *testing.T) {
-			body := testserver.Pattern(100_000)
-			content := testserver.Content(body, `"v1"`)
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
-				content.CutAt(10_000, testserver.Stall), content)
-			start := time.Now()
-			resp, err := c.Get(srv.URL)
-			require.NoError(t, err)
-			assert.Equal(t, testserver.Hash(body), testserver.Hash([]byte(mustRead(t, resp))))
-			assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
-			require.NoError(t, resp.Body.Close())
-		})
-	}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg testserver.Config) {
+		body := testserver.Pattern(100_000)
+		content := testserver.Content(body, `"v1"`)
+		s := set(t, cfg, policy.Rule{StallTimeout: 20 * time.Second}.Or(exact), content.CutAt(10_000, testserver.Stall), content)
+		start := time.Now()
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, testserver.Hash(body), testserver.Hash([]byte(got.body)))
+		assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
+		s.tr.CloseIdleConnections()
+	})
 }
 
 func TestStalledHeadersAreRetried(t *testing.T) {
-	for name, config := range protocols {
-		inBubble(t, name, func(t *testing.T) {
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
-				testserver.Hang(), testserver.OK("hello"))
-			start := time.Now()
-			resp, err := c.Get(srv.URL)
-			require.NoError(t, err)
-			assert.GreaterOrEqual(t, time.Since(start), 21*time.Second)
-			assert.LessOrEqual(t, time.Since(start), 28*time.Second)
-			require.NoError(t, resp.Body.Close())
-		})
-	}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg testserver.Config) {
+		s := set(t, cfg, policy.Rule{StallTimeout: 20 * time.Second}.Or(exact), testserver.Hang(), testserver.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.GreaterOrEqual(t, got.elapsed, 21*time.Second)
+		assert.LessOrEqual(t, got.elapsed, 28*time.Second)
+		s.tr.CloseIdleConnections()
+	})
 }
 
 // TestInterimResponses: interim responses are progress, but end neither the AttemptTimeout nor the bound

@@ -112,21 +112,6 @@ func TestWaitAfterSilence(t *testing.T) {
 	}
 }
 
-// TestSilenceAndTheDeadline: the time that is added after silence costs no attempt, and leaves each
-// half of the time.
-func TestSilenceAndTheDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		for range 50 {
-			server := script(faults.Hang(), faults.Status(200).Delay(1400*time.Millisecond))
-			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
-			rule := policy.Rule{AttemptTimeout: 2 * time.Second}.Or(exact)
-			_, err := get(t, over(t, transport.Config{Rule: rule}, server), ctx)
-			assert.NoError(t, err) // after 2 s and the back-off of 1 s, 3 s are left
-			cancel()
-		}
-	})
-}
-
 // A hook knows the deadline of each attempt.
 func TestDeadlineOfAnAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
