@@ -32,10 +32,7 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			ctx := expires(t, time.Second)
-			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			}))
+			tr := over(t, transport.Config{Rule: rule}, script(faults.Hang()))
 			_, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Upgrade: websocket").WithContext(ctx))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})

@@ -143,39 +143,18 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 		"there is time enough":            {policy.Rule{}, time.Hour, replay.MaxBusy},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			req, _, done := stuckUpload(t)
-			ctx := expires(t, row.timeout)
-			start := time.Now()
-			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)), req.WithContext(ctx))
-			assert.Equal(t, 503, resp.StatusCode)
-			assert.Equal(t, row.within, time.Since(start))
-			assert.NoError(t, resp.Body.Close())
-			done()
+			pr, pw := io.Pipe()
+			early := rt(func(req *http.Request) (*http.Response, error) { // it still reads the request's body
+				go func() { _, _ = readAndClose(req.Body) }()
+				synctest.Wait()
+				return play(req, status(503))
+			})
+			got := do(over(t, transport.Config{Rule: row.rule.Or(quick)}, early), newRequest(t, http.MethodPut, "http://h.test/", pr).WithContext(expires(t, row.timeout)))
+			assert.NoError(t, got.err)
+			assert.Equal(t, 503, got.status)
+			assert.Equal(t, row.within, got.elapsed)
+			_, _ = pr.Close(), pw.Close()
 		})
-	}
-}
-
-// stuckUpload returns a request whose body blocks in Read until done is called.
-func stuckUpload(t *testing.T) (req *http.Request, cancel chan struct{}, done func()) {
-	pr, pw := io.Pipe()
-	req = newRequest(t, http.MethodPut, "http://h.test/", nil)
-	req.Body = pr
-	return req, make(chan struct{}), func() { _, _ = pr.Close(), pw.Close() }
-}
-
-// respondsEarly is a base that responds while it still reads the request's body.
-// With a nil error the response is a 503.
-func respondsEarly(err error) rt {
-	return func(req *http.Request) (*http.Response, error) {
-		go func() {
-			_, _ = io.ReadAll(req.Body)
-			_ = req.Body.Close()
-		}()
-		synctest.Wait()
-		if err != nil {
-			return nil, err
-		}
-		return play(req, status(503))
 	}
 }
 

@@ -63,47 +63,39 @@ func TestEveryFaultAtOnce(t *testing.T) {
 
 // attemptsAt returns how often a request to url is sent, which is how the tests
 // below tell which rule met it.
-func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string) int {
+func attemptsAt(t *testing.T, tr *transport.Transport, base *origin, url string) int {
 	t.Helper()
-	*attempts = 0
+	before := base.attempts()
 	mustFetch(t, tr, t.Context(), url)
-	return *attempts
-}
-
-// counted is a base that always responds with 503.
-func counted(attempts *int) rt {
-	return func(req *http.Request) (*http.Response, error) {
-		*attempts++
-		return script(faults.Status(503)).RoundTrip(req)
-	}
+	return base.attempts() - before
 }
 
 // The rule of a host comes from the URL, not from the Host header.
 func TestRuleIsOfTheURL(t *testing.T) {
-	attempts := 0
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: map[string]policy.Rule{"front.test": {MaxAttempts: 2}}})
+	base := script(faults.Status(503))
+	tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"front.test": {MaxAttempts: 2}}})
 	req := newRequest(t, http.MethodGet, "http://10.0.0.1/", nil)
 	req.Host = "front.test"
 	mustRoundTrip(t, tr, req)
-	count(t, 6, attempts, "GET sent")
+	base.sent(t, 6)
 }
 
 // TestConfigIsCopied: what the caller does to it afterwards has no effect.
 func TestConfigIsCopied(t *testing.T) {
-	attempts, told := 0, 0
+	base, told := script(faults.Status(503)), 0
 	hosts := map[string]policy.Rule{"h.test": {MaxAttempts: 2}}
 	trace := &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { told++ }}
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Traces: []*transport.Trace{trace}})
+	tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: hosts, Traces: []*transport.Trace{trace}})
 	hosts["h.test"] = policy.Rule{MaxAttempts: 7}
 	hosts["other.test"] = policy.Rule{MaxAttempts: 7}
 	trace.AttemptEnd = nil
-	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
+	assert.Equal(t, 2, attemptsAt(t, tr, base, "http://h.test/"))
 	count(t, 2, told, "AttemptEnd called")
-	assert.Equal(t, 6, attemptsAt(t, tr, &attempts, "http://other.test/"))
+	assert.Equal(t, 6, attemptsAt(t, tr, base, "http://other.test/"))
 
 	require.NoError(t, tr.Update(quick, hosts))
 	clear(hosts)
-	assert.Equal(t, 7, attemptsAt(t, tr, &attempts, "http://h.test/"), "Update copies, too")
+	assert.Equal(t, 7, attemptsAt(t, tr, base, "http://h.test/"), "Update copies, too")
 }
 
 // TestTypedNilBase: a mistake that would else be a panic at the first request.
@@ -119,17 +111,16 @@ func TestTypedNilBase(t *testing.T) {
 // TestUpdateUnderWay: a request keeps the rules it began with; the next one has
 // the new ones.
 func TestUpdateUnderWay(t *testing.T) {
-	attempts := 0
 	var tr *transport.Transport
-	tr = mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 4}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
-		attempts++
+	base := script(func(req *http.Request) (*http.Response, error) {
 		assert.NoError(t, tr.Update(policy.Rule{MaxAttempts: 2}.Or(quick), nil))
-		return script(faults.Status(503)).RoundTrip(req)
-	})})
-	assert.Equal(t, 4, attemptsAt(t, tr, &attempts, "http://h.test/"))
-	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
+		return play(req, faults.Status(503))
+	})
+	tr = mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 4}.Or(quick), Base: base})
+	assert.Equal(t, 4, attemptsAt(t, tr, base, "http://h.test/"))
+	assert.Equal(t, 2, attemptsAt(t, tr, base, "http://h.test/"))
 	assert.Error(t, tr.Update(policy.Rule{MaxAttempts: 1 << 20}, nil))
-	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"), "a bad Update changes nothing")
+	assert.Equal(t, 2, attemptsAt(t, tr, base, "http://h.test/"), "a bad Update changes nothing")
 }
 
 // TestUpdateConcurrently: rules change under many requests, and each request

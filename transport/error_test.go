@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -93,13 +94,7 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		// The base returns the response at the instant of the deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer stop()
-		slow := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n > 1 {
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			}
-			return play(req, status(503))
-		}))
+		slow := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(status(503), faults.Hang()))
 		_, err = get(t, slow, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503: context deadline exceeded")

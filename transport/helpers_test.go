@@ -625,6 +625,14 @@ func expires(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// cancels closes the Request.Cancel of a request after a time, as old callers do.
+func cancels(req *http.Request, after time.Duration) {
+	canceled := make(chan struct{})
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	req.Cancel = canceled
+	time.AfterFunc(after, func() { close(canceled) })
+}
+
 // backoffFunc is a Backoff made of a function.
 type backoffFunc func(n int, prev time.Duration) time.Duration
 

@@ -316,10 +316,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 			if name == "a busy body" {
 				req = newRequest(t, http.MethodPut, "http://h.test/", r)
 			}
-			cancel := make(chan struct{})
-			//lint:ignore SA1019 still honoured
-			req.Cancel = cancel
-			time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
+			cancels(req, 100*time.Millisecond)
 			start, attempts := time.Now(), 0
 			resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 				attempts++
@@ -337,10 +334,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 
 func TestAttemptTimeout(t *testing.T) {
 	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second), MaxAttempts: 3}
-	hang := func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
-	}
+	hang := faults.Hang()
 	inBubble(t, "is not the caller's cancellation, and is retried", func(t *testing.T) {
 		start := time.Now()
 		base := script(hang, status(200))
@@ -385,7 +379,7 @@ func TestAttemptTimeout(t *testing.T) {
 			}
 			_ = req.Body.Close()
 			if n == 1 {
-				return hang(req)
+				return play(req, hang)
 			}
 			return play(req, status(200))
 		}))
@@ -400,7 +394,7 @@ func TestAttemptTimeout(t *testing.T) {
 		start := time.Now()
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
 			defer func() { _ = req.Body.Close() }()
-			return hang(req) // as in a dial that does not end
+			return play(req, hang) // as in a dial that does not end
 		}))
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
 		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)

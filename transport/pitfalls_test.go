@@ -225,10 +225,7 @@ func TestCancelWhileTheBodyIsAwaited(t *testing.T) {
 		pr, pw := io.Pipe() // nobody writes: a Read blocks
 		defer func() { _ = pw.Close() }()
 		tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
-			go func() {
-				_, _ = io.ReadAll(req.Body)
-				_ = req.Body.Close()
-			}()
+			go func() { _, _ = readAndClose(req.Body) }()
 			synctest.Wait()
 			return nil, syscall.ECONNRESET
 		})})
@@ -427,11 +424,8 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 // the transport gave up on.
 func TestDoAroundATransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		attempts := 0
-		client := &http.Client{Transport: mustNew(t, transport.Config{Rule: quick, Base: rt(func(*http.Request) (*http.Response, error) {
-			attempts++
-			return nil, context.DeadlineExceeded
-		})})}
+		base := script(faults.Fail(context.DeadlineExceeded))
+		client := &http.Client{Transport: mustNew(t, transport.Config{Rule: quick, Base: base})}
 		err := retry.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
 			resp, err := client.Do(newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
 			if err != nil {
@@ -440,7 +434,7 @@ func TestDoAroundATransport(t *testing.T) {
 			return resp.Body.Close()
 		})
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		count(t, 6, attempts, "request sent")
+		base.sent(t, 6)
 	})
 }
 

@@ -487,10 +487,7 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 		wg.Go(func() { do(tr, newRequest(t, http.MethodGet, s.URL, nil)) })
 		time.Sleep(attemptTime + 50*time.Millisecond)
 		req := newRequest(t, http.MethodGet, s.URL, nil)
-		canceled := make(chan struct{})
-		//lint:ignore SA1019 old callers still set Request.Cancel
-		req.Cancel = canceled
-		time.AfterFunc(50*time.Millisecond, func() { close(canceled) })
+		cancels(req, 50*time.Millisecond)
 		got := do(tr, req)
 		assert.Error(t, got.err)
 		assert.Equal(t, 50*time.Millisecond, got.elapsed)

@@ -114,11 +114,7 @@ func TestFinalErrorsAreUntouched(t *testing.T) {
 			} {
 				ctx, cancel := end(t.Context())
 				defer time.AfterFunc(time.Second, cancel).Stop()
-				tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-					<-req.Context().Done()
-					return nil, req.Context().Err()
-				}))
-				_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil).WithContext(ctx))
+				_, err := over(t, transport.Config{Rule: rule}, script(faults.Hang())).RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil).WithContext(ctx))
 				assert.True(t, err == ctx.Err() && err != nil, "%T", err)
 			}
 		}
