@@ -411,3 +411,76 @@ func (l *load) send(t *testing.T, n int, gap time.Duration) {
 
 // takes is a host whose responses take a time.
 func takes(d time.Duration) answer { return status(200).Delay(d) }
+
+// takesAll is a server that reads the request's body, and responds after 20 ms.
+func takesAll(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		read := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, req.Body); close(read) }()
+		select {
+		case <-read:
+		case <-req.Context().Done():
+			return nil, context.Cause(req.Context())
+		}
+		_ = req.Body.Close()
+	}
+	return play(req, faults.Status(200).Delay(20*time.Millisecond))
+}
+
+// TestSlowCallersHoldUpNobody: uploads that wait for their callers take no slots from other
+// requests, whether a caller sends nothing at all or a byte now and then.
+func TestSlowCallersHoldUpNobody(t *testing.T) {
+	rules := map[string]policy.Rule{
+		"timeouts": {AttemptTimeout: time.Second, StallTimeout: time.Second, Concurrency: policy.Concurrency{Max: 50}},
+		"limiter":  {Concurrency: policy.Concurrency{Max: 50}},
+	}
+	for name, rule := range rules {
+		for kind, uploads := range map[string]struct {
+			n     int
+			every time.Duration
+		}{"idle": {10, 0}, "a trickle": {20, 30 * time.Millisecond}, "a slow trickle": {20, time.Second}} {
+			for _, method := range []string{http.MethodPut, http.MethodPost} {
+				inBubble(t, name+" "+kind+" "+method, func(t *testing.T) {
+					tr := mustNew(t, transport.Config{Base: rt(takesAll), Rule: rule})
+					ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+					defer stop()
+					var all sync.WaitGroup
+					for range uploads.n {
+						all.Go(func() {
+							r, w := io.Pipe()
+							if uploads.every > 0 {
+								go func() {
+									for {
+										time.Sleep(uploads.every)
+										if _, err := w.Write([]byte("x")); err != nil {
+											return
+										}
+									}
+								}()
+							}
+							defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+							resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", r))
+							if assert.NoError(t, err) {
+								_ = resp.Body.Close()
+							}
+						})
+					}
+					var done atomic.Int32
+					for ctx.Err() == nil {
+						time.Sleep(10 * time.Millisecond)
+						all.Go(func() {
+							if _, err := send(t, tr, http.MethodGet, "http://h.test/"); err == nil && ctx.Err() == nil {
+								done.Add(1)
+							}
+						})
+					}
+					t.Logf("%d of 1500 GETs", done.Load())
+					assert.GreaterOrEqual(t, done.Load(), int32(1200))
+					all.Wait()
+					assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
+					time.Sleep(time.Minute)
+				})
+			}
+		}
+	}
+}
