@@ -152,9 +152,10 @@ func ofRequest(line string) bool { return strings.HasPrefix(line, "INFO request 
 func TestStateOfSeveralConditions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
+		var seen changes
 		base := switched{fail: errRefused}
 		held := false
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
 				return play(req, faults.Status(503).Header("Retry-After", "60"))
 			}
@@ -178,6 +179,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		send("a", 1)
 		send("b", 1)
 		assert.Len(t, log.lines(), 6, "lines of the log")
+		assert.Greater(t, len(seen.told()), 9, "the hook hears of each")
 		time.Sleep(30 * time.Second)
 		held = false
 		send("c", 1)
@@ -802,6 +804,7 @@ func TestLinesInTheDocs(t *testing.T) {
 			}
 			if s.pool != nil {
 				c.NewPool = func(string) http.RoundTripper { return s.pool }
+				c.Traces = []*transport.Trace{{HostChange: func(_ context.Context, h transport.HostChange) { assert.Fail(t, "other connections are no change", h) }}}
 			}
 			if strings.Contains(s.name, "of a fleet") {
 				c.Fleet = fleettest.Link(headersSeen{heard})
