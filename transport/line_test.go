@@ -477,7 +477,7 @@ func TestPanicOfTheKeyAfterASuccess(t *testing.T) {
 	closed, broken := false, false
 	code := 429
 	base := rt(func(*http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: closer{strings.NewReader("text"), func() { closed = true }}}
+		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: badBody{strings.NewReader("text").Read, func() { closed = true }}}
 		code = 200
 		return resp, nil
 	})

@@ -861,7 +861,7 @@ var (
 // bubbles is when the time of each bubble begins.
 var bubbles = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// hearing is a fleet that only gives its hear function away.
+// headersSeen is a fleet that only gives its hear function away.
 type headersSeen struct{ to chan func(fleetmsg.Message) }
 
 func (h headersSeen) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }

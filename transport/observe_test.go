@@ -220,7 +220,7 @@ func TestHooks(t *testing.T) {
 					return
 				}
 				if !row.leave {
-					_, _ = io.Copy(io.Discard, onlyReader{resp.Body})
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{resp.Body})
 					_, _ = resp.Body.Read(make([]byte, 1)) // once more
 				}
 				_ = resp.Body.Close()
@@ -236,8 +236,6 @@ func TestHooks(t *testing.T) {
 		})
 	}
 }
-
-type onlyReader struct{ io.Reader }
 
 // TestTimesOfAttempts: start, duration and queues of each attempt, and their sums.
 func TestTimesOfAttempts(t *testing.T) {
@@ -573,14 +571,6 @@ func TestRefusalHasNoSecrets(t *testing.T) {
 		assert.Contains(t, log.String(), "h.test")
 	})
 }
-
-// closer is a body that tells of its Close.
-type closer struct {
-	io.Reader
-	onClose func()
-}
-
-func (c closer) Close() error { c.onClose(); return nil }
 
 // TestErrorsOfHooksHaveNoSecrets: the Err of an AttemptEnd and of a HostChange prints without the
 // secrets of URLs, and errors.Is and errors.As see what is inside. So it is with the error of the caller.

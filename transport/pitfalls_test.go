@@ -278,7 +278,7 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(1500*time.Millisecond, cancel) // in the second wait
 		made, closed := 1, 0
-		body := func() io.ReadCloser { return closer{strings.NewReader("text"), func() { closed++ }} }
+		body := func() io.ReadCloser { return badBody{strings.NewReader("text").Read, func() { closed++ }} }
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
 		req.Body = body()
 		req.GetBody = func() (io.ReadCloser, error) {

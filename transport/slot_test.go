@@ -208,7 +208,7 @@ func TestFailFastAndRate(t *testing.T) {
 func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
 	upgrade := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 101, rwcBody{}, "Upgrade: x"), nil
+		return newResponse(req, 101, new(rwc), "Upgrade: x"), nil
 	}
 	type step struct {
 		do   func(*http.Response)
@@ -279,10 +279,6 @@ func TestSlotOfABody(t *testing.T) {
 		})
 	}
 }
-
-type rwcBody struct{ io.ReadWriter }
-
-func (rwcBody) Close() error { return nil }
 
 // TestFullMax: one more than Max is refused, or waits for a place.
 func TestFullMax(t *testing.T) {
