@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -142,96 +143,63 @@ func TestHedge(t *testing.T) {
 // TestWhatIsNotHedged: a request is not hedged if it must not be sent twice or if a
 // limit forbids the hedge.
 func TestWhatIsNotHedged(t *testing.T) {
-	withGetBody := func(t *testing.T, method string) *http.Request {
-		return newRequest(t, method, "http://h.test/", strings.NewReader("text"))
+	const put, post, del = http.MethodPut, http.MethodPost, http.MethodDelete
+	inMemory := func() io.Reader { return strings.NewReader("text") }
+	rate := func(burst int) policy.Rule {
+		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: burst}}
 	}
-	get := func(t *testing.T) *http.Request { return newRequest(t, http.MethodGet, "http://h.test/", nil) }
-	limits := func(set func(*policy.Rule)) policy.Rule {
-		var r policy.Rule
-		set(&r)
-		return r
+	spend := func(t *testing.T, tr *transport.Transport) { responds(t, tr, http.MethodGet, "http://h.test/fails") }
+	hold := func(header ...string) func(*testing.T, *transport.Transport) {
+		return func(t *testing.T, tr *transport.Transport) {
+			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, post, "http://h.test/told", header...) })
+		}
 	}
-	rows := map[string]struct {
-		req     func(t *testing.T) *http.Request
+	for name, row := range map[string]struct {
+		method  string           // GET if empty
+		body    func() io.Reader // nil: none
+		change  func(*http.Request)
+		ctx     func(context.Context) context.Context
 		rule    policy.Rule
-		prepare func(t *testing.T, tr *transport.Transport)
+		prepare func(*testing.T, *transport.Transport)
 		hedged  bool
 	}{
-		"GET":              {req: get, hedged: true},
-		"HEAD":             {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodHead, "http://h.test/", nil) }, hedged: true},
-		"GET with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodGet) }, hedged: true},
-		"GET with a GetBody of its own": {req: func(t *testing.T) *http.Request {
-			req := newRequest(t, http.MethodGet, "http://h.test/", oneShot("text"))
+		"GET":              {hedged: true},
+		"HEAD":             {method: http.MethodHead, hedged: true},
+		"GET with GetBody": {body: inMemory, hedged: true},
+		"GET with a GetBody of its own": {body: func() io.Reader { return oneShot("text") }, change: func(req *http.Request) {
 			req.GetBody = func() (io.ReadCloser, error) { return oneShot("text"), nil }
-			return req
 		}},
-		"GET with one reader in memory": {hedged: true, req: func(t *testing.T) *http.Request {
+		"GET with one reader in memory": {hedged: true, change: func(req *http.Request) {
 			r := strings.NewReader("text")
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			req.Body, req.ContentLength = io.NopCloser(r), 4
-			req.GetBody = seeksBack(r, io.NopCloser(r))
-			return req
+			req.Body, req.ContentLength, req.GetBody = io.NopCloser(r), 4, seeksBack(r, io.NopCloser(r))
 		}},
-		"PUT with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
-		"DELETE":           {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodDelete, "http://h.test/", nil) }},
-		"repeatable PUT": {hedged: true, req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPut)
-			return req.WithContext(transport.WithIdempotent(req.Context()))
-		}},
-		"PUT, idempotent by the rule's word": {rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
-			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
-		"GET, against the rule's word": {req: get, rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
-		"POST":                         {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
-		"POST with GetBody":            {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPost) }},
-		"POST with a key": {req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
-			req.Header.Set("Idempotency-Key", "k")
-			return req
-		}},
-		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
-			return req.WithContext(transport.WithIdempotent(req.Context()))
-		}},
-		"repeatable POST with a trailer": {req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
+		"PUT with GetBody":                   {method: put, body: inMemory},
+		"PUT that is read once":              {method: put, body: func() io.Reader { return oneShot("text") }},
+		"PUT that can be sought":             {method: put, body: func() io.Reader { return seekable("text") }},
+		"DELETE":                             {method: del},
+		"repeatable PUT":                     {method: put, body: inMemory, ctx: transport.WithIdempotent, hedged: true},
+		"PUT, idempotent by the rule's word": {method: put, body: inMemory, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}},
+		"GET, against the rule's word":       {rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
+		"POST":                               {method: post},
+		"POST with GetBody":                  {method: post, body: inMemory},
+		"POST with a key":                    {method: post, body: inMemory, change: func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }},
+		"repeatable POST":                    {method: post, body: inMemory, ctx: transport.WithIdempotent, hedged: true},
+		"repeatable POST with a trailer": {method: post, body: inMemory, ctx: transport.WithIdempotent, change: func(req *http.Request) {
 			req.Trailer = http.Header{"X-Sum": nil}
-			return req.WithContext(transport.WithIdempotent(req.Context()))
 		}},
-		"PUT that is read once": {req: func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
-		}},
-		"PUT that can be sought": {req: func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://h.test/", seekable("text"))
-		}},
-		"once": {req: func(t *testing.T) *http.Request {
-			req := get(t)
-			return req.WithContext(transport.WithoutRetries(req.Context()))
-		}},
-		"one attempt": {req: get, rule: policy.Rule{MaxAttempts: 1}},
-		"budget spent": {req: get, rule: policy.Rule{RetryBudget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
-			responds(t, tr, http.MethodGet, "http://h.test/fails")
-		}},
-		"budget spent, behind a limiter": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Max: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
-			responds(t, tr, http.MethodGet, "http://h.test/fails")
-		}},
-		"limiter full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}},
-		"limiter with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, hedged: true},
-		"rate used":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
-		"rate left":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
-		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
-			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
-		}},
-		"during another scope's hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
-			time.AfterFunc(20*time.Millisecond, func() {
-				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
-			})
-		}},
-	}
-	for name, row := range rows {
+		"once":                           {ctx: transport.WithoutRetries},
+		"one attempt":                    {rule: policy.Rule{MaxAttempts: 1}},
+		"budget spent":                   {rule: policy.Rule{RetryBudget: one}, prepare: spend},
+		"budget spent, behind a limiter": {rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Max: 5}}, prepare: spend},
+		"limiter full":                   {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}},
+		"limiter with room":              {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, hedged: true},
+		"rate used":                      {rule: rate(1)},
+		"rate left":                      {rule: rate(2), hedged: true},
+		"during a hold":                  {rule: sharing, prepare: hold()},
+		"during another scope's hold":    {rule: sharing, prepare: hold("Authorization: Bearer x"), hedged: true},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			var slow atomic.Int64
-			var bodies []string
-			server := script()
+			slow := script(status(200).Delay(time.Second))
 			base := rt(func(req *http.Request) (*http.Response, error) {
 				switch req.URL.Path {
 				case "/told":
@@ -239,15 +207,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				case "/fails":
 					return play(req, status(503))
 				}
-				slow.Add(1)
-				if req.Body != nil {
-					text, _ := io.ReadAll(req.Body)
-					_ = req.Body.Close()
-					server.mu.Lock()
-					bodies = append(bodies, string(text))
-					server.mu.Unlock()
-				}
-				return play(req, status(200).Delay(time.Second))
+				return slow.RoundTrip(req)
 			})
 			rule := row.rule
 			rule.Hedge, rule.Backoff = policy.Hedge{Delay: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
@@ -255,19 +215,25 @@ func TestWhatIsNotHedged(t *testing.T) {
 			if row.prepare != nil {
 				row.prepare(t, tr)
 			}
-			before := slow.Load()
-			resp := mustRoundTrip(t, tr, row.req(t))
-			_ = resp.Body.Close()
-			if row.hedged {
-				count(t, 2, slow.Load()-before, "request sent")
-			} else {
-				count(t, 1, slow.Load()-before, "request sent")
+			var body io.Reader
+			if row.body != nil {
+				body = row.body()
 			}
-			for _, text := range bodies {
-				assert.Equal(t, "text", text)
+			req := newRequest(t, cmp.Or(row.method, http.MethodGet), "http://h.test/", body)
+			if row.change != nil {
+				row.change(req)
+			}
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(req.Context()))
+			}
+			hasBody := req.Body != nil
+			_ = mustRoundTrip(t, tr, req).Body.Close()
+			slow.sent(t, map[bool]int{false: 1, true: 2}[row.hedged])
+			for _, text := range slow.bodies {
+				assert.Equal(t, hasBody, text == "text")
 			}
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
+			idle(t, tr)
 		})
 	}
 }
