@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -384,18 +385,19 @@ func TestFunctionsThatPanic(t *testing.T) {
 	} {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: policy.Concurrency{Max: 1}}} {
 			inBubble(t, name+", "+limits, func(t *testing.T) {
-				config, body, closes := row.config, oneShot("text"), 0
+				config, body := row.config, oneShot("text")
+				var closes atomic.Int32
 				config.Rule = rule.Or(config.Rule)
 				tr := over(t, config, rt(func(req *http.Request) (*http.Response, error) {
 					_ = req.Body.Close()
-					slow := func() { closes++; time.Sleep(time.Minute) }
+					slow := func() { closes.Add(1); time.Sleep(time.Minute) }
 					return newResponse(req, row.code, badBody{strings.NewReader("no").Read, slow}), nil
 				}))
 				start := time.Now()
 				assert.PanicsWithValue(t, "own", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
 				assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
 				time.Sleep(time.Minute) // the Close ends
-				count(t, min(row.code, 1), closes, "response closed")
+				count(t, min(row.code, 1), closes.Load(), "response closed")
 				assert.GreaterOrEqual(t, body.closed(), 1)
 				idle(t, tr)
 			})
