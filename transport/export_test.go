@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -21,7 +19,6 @@ import (
 
 const (
 	CloseTime       = attempt.CloseTime
-	DrainBytes      = attempt.DrainBytes
 	DrainTime       = attempt.DrainTime
 	LaterTimeout    = rules.LaterTimeout
 	LongPart        = longPart
@@ -95,13 +92,6 @@ func (t *Transport) Evict(url string) {
 // RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 	return route.RefusedByProxy(t.Base(), req, err)
-}
-
-// Landed lets the body of a response take over a slot of g.
-func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := attempt.Slot{Home: &t.registry, Limiter: g}
-	g.Enter(t.registry.Now(), &s.At, nil, concurrency.Config{Max: 1})
-	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
 }
 
 // Observed returns a body that tells its end to a Trace.

@@ -7,10 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"net"
 	"net/http"
@@ -272,21 +269,6 @@ func bodies(t *testing.T, text string) map[string]func() io.Reader {
 		},
 	}
 }
-
-// A sum is the hash and the length of the bytes that are written to it.
-type sum struct {
-	hash.Hash
-	n int64
-}
-
-func newSum() *sum { return &sum{Hash: sha256.New()} }
-
-func (s *sum) Write(p []byte) (int, error) {
-	s.n += int64(len(p))
-	return s.Hash.Write(p)
-}
-
-func (s *sum) hex() string { return hex.EncodeToString(s.Sum(nil)) }
 
 // lastBody asserts that the last request brought its body whole.
 func (s *stage) lastBody(text string) {
