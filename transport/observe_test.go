@@ -299,34 +299,21 @@ func TestWaited(t *testing.T) {
 			assert.Equal(t, w.ends[1].Waited, w.sums[1].Waited)
 		})
 	}
-	inBubble(t, "rate before the limiter", func(t *testing.T) {
-		w := &witness{t: t}
-		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
-		together(2, func(int) {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
+	limiter := policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
+	for name, rule := range map[string]policy.Rule{"limiter": limiter, "rate before the limiter": policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}.Or(limiter)} {
+		inBubble(t, name, func(t *testing.T) {
+			w := &witness{t: t}
+			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
+			together(2, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
+			assert.Equal(t, 4*s, w.ends[1].Waited)
+			assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
 		})
-		assert.Equal(t, 4*s, w.ends[1].Waited)
-		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
-	})
-	inBubble(t, "limiter", func(t *testing.T) {
+	}
+	inBubble(t, "refused by the limiter", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Traces: []*transport.Trace{w.trace()}})
-		together(2, func(int) {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
-		})
-		assert.Equal(t, 4*s, w.ends[1].Waited)
-		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: limiter.Or(exact), Traces: []*transport.Trace{w.trace()}})
+		go responds(t, tr, http.MethodGet, "http://h.test/")
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
-		}()
 		time.AfterFunc(3*s, cancel)
 		synctest.Wait()
 		_, err := get(t, tr, ctx)
@@ -336,7 +323,6 @@ func TestWaited(t *testing.T) {
 		assert.Zero(t, last.Attempts, "attempts")
 		assert.Equal(t, transport.ReasonCanceled, last.Reason)
 		time.Sleep(time.Minute)
-		synctest.Wait()
 	})
 }
 
