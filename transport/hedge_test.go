@@ -367,41 +367,26 @@ func TestLateResponseWithABadBody(t *testing.T) {
 }
 
 // TestVerdictOnAHedge: a response with the status of a success that a classifier wants to be retried
-// does not end the first attempt. A classifier that panics reaches the caller.
+// does not end the first attempt.
 func TestVerdictOnAHedge(t *testing.T) {
-	second := func(req *http.Request) (*http.Response, error) {
-		resp, err := play(req, status(200))
-		resp.Header.Set("X-Failed", "yes")
-		return resp, err
-	}
-	for name, panics := range map[string]bool{"retried": false, "panics": true} {
-		inBubble(t, name, func(t *testing.T) {
-			server := script(status(200).Delay(time.Second), second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-				Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5},
-				Classify: func(o classify.Outcome) classify.Class {
-					switch failed := o.Response != nil && o.Response.Header.Get("X-Failed") != ""; {
-					case failed && panics:
-						panic("classifier")
-					case failed:
-						return classify.Ambiguous
-					}
-					return classify.Unknown
-				},
-			}})
-			if panics {
-				assert.PanicsWithValue(t, "classifier", func() { mustGet(t, tr) })
-			} else {
-				resp := mustGet(t, tr)
-				assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
-				assert.Equal(t, time.Second, time.Since(server.start))
-				_ = resp.Body.Close()
-			}
-			synctest.Wait()
-			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
-		})
-	}
+	bubble(t, func(t *testing.T) {
+		server := script(status(200).Delay(time.Second), status(200, "X-Failed: yes"))
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+			Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5},
+			Classify: func(o classify.Outcome) classify.Class {
+				if o.Response != nil && o.Response.Header.Get("X-Failed") != "" {
+					return classify.Ambiguous
+				}
+				return classify.Unknown
+			},
+		}})
+		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
+		assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
+		assert.Equal(t, time.Second, time.Since(server.start))
+		synctest.Wait()
+		assert.Equal(t, 2, server.attempts(), "attempts")
+		idle(t, tr)
+	})
 }
 
 // TestVerdictOnAHedgeThatTakesTime: the first attempt ends while a classifier looks into the response
@@ -641,36 +626,67 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 	}
 }
 
-// A panic of the base transport in a hedged request reaches the caller, as it would without a hedge. If the base ends its goroutine,
-// as FailNow of a test does, that of the caller ends.
-func TestHedgeAndABaseThatPanics(t *testing.T) {
-	panics := func(*http.Request) (*http.Response, error) { panic("base") }
+// A panic in a hedged request reaches the caller, as it would without a hedge. If a base ends its goroutine, as FailNow of a test
+// does, that of the caller ends. All attempts end, and no slot stays in use.
+func TestPanicsInARace(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic("mine") }
 	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
-	for how, bad := range map[string]func(*http.Request) (*http.Response, error){"panics": panics, "exits": exits} {
-		for name, responses := range map[string][]answer{
-			"the first, alone":            {bad},
-			"the first, beside a second":  {deafly(2*time.Second, bad), faults.Hang()},
-			"the second":                  {faults.Hang(), bad},
-			"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, bad)},
-		} {
-			inBubble(t, name+" "+how, func(t *testing.T) {
-				tr := over(t, transport.Config{Rule: policy.Rule{
-					Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
-				}}, script(responses...))
-				returned, panicked := false, any(nil)
-				var caller sync.WaitGroup
-				caller.Go(func() {
-					defer func() { panicked = recover() }()
-					_, _ = get(t, tr, t.Context())
-					returned = true
-				})
-				caller.Wait()
-				assert.False(t, returned, "RoundTrip must not return without a response")
-				assert.Equal(t, map[string]any{"panics": "base", "exits": nil}[how], panicked)
-				synctest.Wait()
-				idle(t, tr)
-			})
+	trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+		if a.Kind == transport.AttemptHedge {
+			panic("mine")
 		}
+		return ctx
+	}}
+	classifies := policy.Rule{Classify: func(o classify.Outcome) classify.Class {
+		if o.Response != nil && o.Response.StatusCode == 418 {
+			panic("mine")
+		}
+		return classify.Unknown
+	}}
+	for name, row := range map[string]struct {
+		responses []answer
+		config    transport.Config
+		getBody   func() (io.ReadCloser, error)
+		exits     bool // nothing panics
+	}{
+		"the first, alone":                  {responses: []answer{panics}},
+		"the first, beside a second":        {responses: []answer{deafly(2*time.Second, panics), faults.Hang()}},
+		"the second":                        {responses: []answer{faults.Hang(), panics}},
+		"the second, after a failure":       {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)}},
+		"the first exits, alone":            {responses: []answer{exits}, exits: true},
+		"the first exits, beside a second":  {responses: []answer{deafly(2*time.Second, exits), faults.Hang()}, exits: true},
+		"the second exits":                  {responses: []answer{faults.Hang(), exits}, exits: true},
+		"the second exits, after a failure": {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, exits)}, exits: true},
+		"a trace":                           {responses: []answer{faults.Hang()}, config: transport.Config{Traces: []*transport.Trace{trace}}},
+		"a classifier":                      {responses: []answer{faults.Hang(), status(418)}, config: transport.Config{Rule: classifies}},
+		"GetBody":                           {responses: []answer{faults.Hang()}, getBody: func() (io.ReadCloser, error) { panic("mine") }},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(row.responses...)
+			row.config.Rule = row.config.Rule.Or(policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}})
+			tr := over(t, row.config, base)
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			if row.getBody != nil {
+				req = newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
+				req.GetBody = row.getBody
+			}
+			returned, panicked := false, any(nil)
+			var caller sync.WaitGroup
+			caller.Go(func() {
+				defer func() { panicked = recover() }()
+				_, _ = tr.RoundTrip(req)
+				returned = true
+			})
+			caller.Wait()
+			assert.False(t, returned, "RoundTrip must not return without a response")
+			assert.Equal(t, map[bool]any{false: "mine", true: nil}[row.exits], panicked)
+			synctest.Wait()
+			assert.NotEmpty(t, base.reqs)
+			for _, sent := range base.reqs {
+				assert.Error(t, sent.Context().Err())
+			}
+			idle(t, tr)
+		})
 	}
 }
 
@@ -826,18 +842,4 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 			assert.Equal(t, "42", sum)
 		})
 	}
-}
-
-// A GetBody that panics during a race releases the slot of the hedge.
-func TestGetBodyThatPanicsInARace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 2},
-		}}, script(status(200).Delay(time.Minute)))
-		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
-		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
-		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
-		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-	})
 }
