@@ -85,29 +85,24 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	noSeek := seekable("1")
 	noSeek.seekErr = broken
 	for _, row := range []struct {
-		name   string
-		rule   policy.Rule
-		body   io.ReadCloser
-		getErr error
-		says   []string // why it is not repeated; none: it is
+		name string
+		rule policy.Rule
+		body io.ReadCloser
+		says []string // why it is not repeated; none: it is
 	}{
-		{"more than the buffer", policy.Rule{ReplayBuffer: 3}, oneShot("1234"), nil, []string{"ReplayBuffer (3 bytes)", "GetBody"}},
-		{"more than the buffer by default", policy.Rule{}, oneShot(string(noisy(1<<20 + 1))), nil, []string{"ReplayBuffer (1048576 bytes)", "GetBody"}},
-		{"exactly the buffer", policy.Rule{ReplayBuffer: 4}, oneShot("1234"), nil, nil},
-		{"no buffer", policy.Rule{ReplayBuffer: -1}, oneShot("1"), nil, []string{"ReplayBuffer", "off"}},
-		{"no buffer, nothing in it", policy.Rule{ReplayBuffer: -1}, oneShot(""), nil, nil},
-		{"no buffer, but seekable", policy.Rule{ReplayBuffer: -1}, seekable("1234"), nil, nil},
-		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, []string{"disk on fire"}},
-		{"Seek fails", policy.Rule{}, noSeek, nil, []string{"disk on fire"}},
+		{"more than the buffer", policy.Rule{ReplayBuffer: 3}, oneShot("1234"), []string{"ReplayBuffer (3 bytes)", "GetBody"}},
+		{"more than the buffer by default", policy.Rule{}, oneShot(string(noisy(1<<20 + 1))), []string{"ReplayBuffer (1048576 bytes)", "GetBody"}},
+		{"exactly the buffer", policy.Rule{ReplayBuffer: 4}, oneShot("1234"), nil},
+		{"no buffer", policy.Rule{ReplayBuffer: -1}, oneShot("1"), []string{"ReplayBuffer", "off"}},
+		{"no buffer, nothing in it", policy.Rule{ReplayBuffer: -1}, oneShot(""), nil},
+		{"no buffer, but seekable", policy.Rule{ReplayBuffer: -1}, seekable("1234"), nil},
+		{"Seek fails", policy.Rule{}, noSeek, []string{"disk on fire"}},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			var seen recorder
 			base := script(status(503), status(200))
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = row.body
-			if row.getErr != nil {
-				req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
-			}
 			resp := mustRoundTrip(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, base), req.WithContext(seen.on(req.Context())))
 			if row.says == nil {
 				assert.Equal(t, transport.ReasonRetry, seen.reasons()[0])

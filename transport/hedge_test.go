@@ -646,7 +646,6 @@ func TestPanicsInARace(t *testing.T) {
 	for name, row := range map[string]struct {
 		responses []answer
 		config    transport.Config
-		getBody   func() (io.ReadCloser, error)
 		exits     bool // nothing panics
 	}{
 		"the first, alone":                  {responses: []answer{panics}},
@@ -659,22 +658,16 @@ func TestPanicsInARace(t *testing.T) {
 		"the second exits, after a failure": {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, exits)}, exits: true},
 		"a trace":                           {responses: []answer{faults.Hang()}, config: transport.Config{Traces: []*transport.Trace{trace}}},
 		"a classifier":                      {responses: []answer{faults.Hang(), status(418)}, config: transport.Config{Rule: classifies}},
-		"GetBody":                           {responses: []answer{faults.Hang()}, getBody: func() (io.ReadCloser, error) { panic("mine") }},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(row.responses...)
 			row.config.Rule = row.config.Rule.Or(policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}})
 			tr := over(t, row.config, base)
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			if row.getBody != nil {
-				req = newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
-				req.GetBody = row.getBody
-			}
 			returned, panicked := false, any(nil)
 			var caller sync.WaitGroup
 			caller.Go(func() {
 				defer func() { panicked = recover() }()
-				_, _ = tr.RoundTrip(req)
+				_, _ = get(t, tr, t.Context())
 				returned = true
 			})
 			caller.Wait()
