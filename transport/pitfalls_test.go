@@ -53,7 +53,7 @@ var pitfalls = []struct {
 	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits formula.TestFormulasMeetTheirPromises"},
 	{5, "a server's wait that is capped: back earlier than told", "transport.TestServersWait transport.TestDecide"},
 	{6, "jitter that lowers the server's wait", "transport.TestDecide transport.FuzzDecide transport.TestHostileWaits"},
-	{7, "one of three date forms, or none", "transport.TestHostileWaits field.TestRetryAfter field.FuzzHTTPDate"},
+	{7, "one of three date forms, or none", "transport.TestHostileWaits field.TestRetryAfter"},
 	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal field.TestRetryAfterStatuses transport.TestPOST"},
 	{9, "discarded responses not closed: leaks, deadlock under MaxConnsPerHost", "transport.TestNoConnectionIsLeftBehind transport.TestOneConnectionIsEnough attempt.TestDrain"},
 	{10, "draining without a bound, or too little, or not at all", "transport.TestErrorBodiesDoNotHoldTheRetryUp transport.TestConnectionsAreReused attempt.TestDrain"},
