@@ -111,8 +111,7 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 			require.NoError(t, err)
 			dead.Store(row.dies)
 
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
+			ctx := expires(t, time.Hour)
 			start := time.Now()
 			_, err = base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil).WithContext(ctx))
 			require.Error(t, err)

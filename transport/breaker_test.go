@@ -161,8 +161,7 @@ func TestContextEndsBehindTheBreaker(t *testing.T) {
 		assert.GreaterOrEqual(t, stateOf(t, tr).RetriesWaiting, 8)
 		cancel()
 		all.Wait()
-		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
-		assert.Zero(t, stateOf(t, tr).InFlight)
+		idle(t, tr)
 	})
 }
 
@@ -196,10 +195,7 @@ func TestBreakerAndBulkhead(t *testing.T) {
 				}
 			})
 			assert.LessOrEqual(t, most.Load(), int64(2))
-			s := stateOf(t, tr)
-			assert.Zero(t, s.ConcurrencyInUse)
-			assert.Zero(t, s.ConcurrencyWaiting)
-			assert.Zero(t, s.RetriesWaiting)
+			idle(t, tr)
 			assert.LessOrEqual(t, time.Since(base.start), back+15*time.Second)
 		})
 	}

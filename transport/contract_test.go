@@ -1,3 +1,5 @@
+// The contract of http.RoundTripper, and what else holds for any base, any rule and anywhere.
+
 package transport_test
 
 import (
@@ -6,9 +8,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -334,7 +339,253 @@ type callersKey struct{}
 func TestZeroTransportIsAnError(t *testing.T) {
 	b := oneShot("text")
 	req := newRequest(t, http.MethodPut, "http://h.test", b)
-	_, err := new(transport.Transport).RoundTrip(req)
+	tr := new(transport.Transport)
+	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
+	_, err := tr.RoundTrip(req)
 	assert.ErrorContains(t, err, "make one with New or Default")
 	count(t, 1, b.closed(), "body closed")
+}
+
+// nethttp runs a test of net/http itself that a Transport above net/http must pass as well. Each has the name that it has there.
+// It runs over HTTP/1.1 and HTTP/2, without a Transport, with the default rule, with a
+// rule that has limits, and with a Transport around another. No rule waits.
+func nethttp(t *testing.T, h http.HandlerFunc, test func(*testing.T, *http.Client, string)) {
+	limits := policy.Rule{AttemptTimeout: time.Minute, RateLimit: policy.RateLimit{PerSecond: 1e6}, Concurrency: policy.Concurrency{Max: 50}}
+	over := map[string]func(http.RoundTripper) http.RoundTripper{
+		"bare": func(base http.RoundTripper) http.RoundTripper { return base },
+		"default": func(base http.RoundTripper) http.RoundTripper {
+			return mustNew(t, transport.Config{Base: base, Rule: quick})
+		},
+		"limits": func(base http.RoundTripper) http.RoundTripper {
+			return mustNew(t, transport.Config{Base: base, Rule: limits.Or(quick)})
+		},
+		"nested": func(base http.RoundTripper) http.RoundTripper {
+			return mustNew(t, transport.Config{Rule: quick, Base: mustNew(t, transport.Config{Base: base, Rule: quick})})
+		},
+	}
+	for _, proto := range []string{"http1", "http2"} {
+		srv := httptest.NewUnstartedServer(h)
+		srv.EnableHTTP2 = proto == "http2"
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		for name, transportOver := range over {
+			t.Run(proto+"/"+name, func(t *testing.T) {
+				test(t, &http.Client{Transport: transportOver(srv.Client().Transport)}, srv.URL)
+			})
+		}
+	}
+}
+
+func TestClientDoCanceledVsTimeout(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "Hello, World!") }, func(t *testing.T, c *http.Client, url string) {
+		for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
+			ctx, cancel := context.WithTimeout(t.Context(), -time.Nanosecond)
+			if want == context.Canceled {
+				ctx, cancel = context.WithCancel(t.Context())
+				cancel()
+			}
+			defer cancel()
+			err := doFails(t, c, newRequest(t, http.MethodGet, url, nil).WithContext(ctx))
+			assert.Equal(t, want, err.Err)
+			assert.Equal(t, want == context.DeadlineExceeded, err.Timeout())
+			assert.Equal(t, want == context.DeadlineExceeded, errors.Is(err, context.DeadlineExceeded))
+		}
+	})
+}
+
+func TestClientRedirectsContext(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusTemporaryRedirect) }, func(t *testing.T, c *http.Client, url string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c.CheckRedirect = func(req *http.Request, _ []*http.Request) error {
+			cancel()
+			<-req.Context().Done()
+			return nil
+		}
+		err := doFails(t, c, newRequest(t, http.MethodGet, url, nil).WithContext(ctx))
+		assert.Equal(t, context.Canceled, err.Err)
+	})
+}
+
+func TestTransportCancelRequestBeforeDo(t *testing.T) {
+	nethttp(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(t *testing.T, c *http.Client, url string) {
+		req := newRequest(t, http.MethodGet, url, nil)
+		canceled := make(chan struct{})
+		close(canceled)
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		req.Cancel = canceled
+		err := doFails(t, c, req)
+		assert.Regexp(t, "^net/http: request canceled( while waiting for connection)?$", err.Err.Error())
+		assert.False(t, err.Timeout())
+	})
+}
+
+// doFails returns the error of a request that fails.
+func doFails(t *testing.T, c *http.Client, req *http.Request) *url.Error {
+	t.Helper()
+	resp, err := c.Do(req)
+	require.Error(t, closing(resp, err))
+	return errorAs[*url.Error](t, err)
+}
+
+func TestH12_HandlerWritesTooLittle(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		_, _ = io.WriteString(w, "12") // one byte short
+	}, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+		assert.Equal(t, "12", string(text))
+	})
+}
+
+func TestTransportGzipShort(t *testing.T) {
+	nethttp(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write([]byte{0x1f, 0x8b})
+	}, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, err = io.ReadAll(resp.Body)
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+	})
+}
+
+// A Transport that the tests of a program share is made in a bubble of testing/synctest, and used in
+// others and outside. Whatever waits or is timed has its timers and channels from the bubble of its
+// request. The times are short, because outside they pass in real time.
+func TestTransportInBubblesAndOutside(t *testing.T) {
+	const ms = time.Millisecond
+	ok, body := faults.Status(200).Body("hello"), faults.Status(200).Header("Etag", `"v1"`).Body("0123456789")
+	once := policy.Rule{MaxAttempts: 1, Resume: policy.Off}
+	base := policy.Rule{Backoff: backoff.Constant(ms), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
+	for name, row := range map[string]struct {
+		rule    policy.Rule
+		answers []answer // of each request, by its attempts
+		want    error    // nil: each request gets "hello"
+		pool    bool     // the host has other pools
+		dead    bool     // they find no connection
+		many    int      // requests at a time; 0: one
+		upload  bool
+		limit   time.Duration // Client.Timeout
+	}{
+		"a quick response":            {rule: policy.Rule{AttemptTimeout: time.Hour, ConnectTimeout: time.Hour, StallTimeout: time.Hour}, answers: []answer{ok}},
+		"AttemptTimeout":              {rule: once.Or(policy.Rule{AttemptTimeout: 5 * ms}), answers: []answer{faults.Hang()}, want: policy.ErrAttemptTimeout},
+		"the time of a retry":         {rule: policy.Rule{MaxAttempts: 2}, answers: []answer{faults.ConnReset(), ok}},
+		"ConnectTimeout":              {rule: once.Or(policy.Rule{ConnectTimeout: 5 * ms}), answers: []answer{seeking}, want: context.DeadlineExceeded},
+		"FirstEventTimeout":           {rule: once.Or(policy.Rule{FirstEventTimeout: 5 * ms}), answers: []answer{faults.Status(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n").StallAt(3)}, want: policy.ErrAttemptTimeout},
+		"a body that stalls":          {rule: once.Or(policy.Rule{StallTimeout: 5 * ms}), answers: []answer{body.StallAt(4)}, want: policy.ErrStallTimeout},
+		"a body that is cut":          {answers: []answer{faults.Status(200).Body("hello").CutAt(2), ok}},
+		"an upload":                   {rule: policy.Rule{AttemptTimeout: time.Hour, StallTimeout: time.Hour, ReplayBuffer: 1 << 20}, answers: []answer{faults.Status(503), ok}, upload: true},
+		"retries":                     {answers: []answer{faults.ConnReset(), faults.Status(503).RetryAfter(0), ok}},
+		"a body to be drained":        {answers: []answer{faults.Status(503).Body("later").Drip(1, ms), ok}},
+		"a drain that hangs":          {answers: []answer{faults.Status(503).Body("later").StallAt(2), ok}},
+		"a hedge":                     {rule: policy.Rule{Hedge: policy.Hedge{Delay: ms}}, answers: []answer{faults.Hang(), ok}},
+		"a rate":                      {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 500, Burst: 1}}, answers: []answer{ok}, many: 3},
+		"a limiter":                   {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
+		"a limiter and a rate":        {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 500, Burst: 1}}, answers: []answer{ok.Delay(ms)}, many: 3},
+		"a quota":                     {rule: policy.Rule{QuotaPacing: policy.On}, answers: []answer{ok.Header("X-RateLimit-Limit", "2").Header("X-RateLimit-Remaining", "0").Header("X-RateLimit-Reset", "0")}, many: 3},
+		"a hold":                      {rule: policy.Rule{ShareRetryAfter: policy.On}, answers: []answer{faults.Status(429).RetryAfter(0), ok}, many: 3},
+		"a Timeout of a client":       {answers: []answer{faults.Hang()}, limit: 5 * ms, want: context.DeadlineExceeded},
+		"other pools":                 {rule: policy.Rule{AttemptTimeout: 5 * ms}, answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, pool: true, many: 3},
+		"a pool without a connection": {answers: []answer{faults.ConnReset(), faults.ConnReset(), ok}, pool: true, dead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := rt(func(req *http.Request) (*http.Response, error) {
+				defer func() { _, _ = readAndClose(req.Body) }()
+				if count, ok := req.Context().Value(attemptsKey{}).(*attemptCount); ok {
+					return play(req, row.answers[min(count.next(), len(row.answers)-1)])
+				}
+				return play(req, ok)
+			})
+			var tr *transport.Transport
+			use := func(t *testing.T) {
+				if tr == nil {
+					config := transport.Config{Base: server, Rule: row.rule.Or(base)}
+					if row.pool {
+						config.NewPool = func(string) http.RoundTripper { return server }
+					}
+					if row.dead {
+						config.NewPool = func(string) http.RoundTripper { return rt(unconnected) }
+					}
+					tr = mustNew(t, config)
+				}
+				client := &http.Client{Transport: tr, Timeout: row.limit}
+				var all sync.WaitGroup
+				for range 2 {
+					for range max(row.many, 1) {
+						all.Go(func() {
+							req := getRequest(t, "http://h.test/").WithContext(context.WithValue(t.Context(), attemptsKey{}, new(attemptCount)))
+							if row.upload {
+								req.Method, req.Body = http.MethodPut, reader(strings.NewReader("news"))
+							}
+							got, err := readResponse(client.Do(req))
+							if row.want != nil {
+								assert.ErrorIs(t, err, row.want)
+							} else if assert.NoError(t, err) {
+								assert.Equal(t, "hello", got)
+							}
+						})
+					}
+					all.Wait()
+				}
+				got, err := readResponse(client.Do(getRequest(t, "http://h.test/"))) // ends before its timers fire
+				assert.NoError(t, err)
+				assert.Equal(t, "hello", got)
+			}
+			bubble(t, use)
+			bubble(t, use)
+			use(t)
+			if row.rule.RateLimit == (policy.RateLimit{}) { // it counts from a time that is years ahead
+				bubble(t, use)
+			}
+		})
+	}
+}
+
+// seeking is a base that finds no connection.
+func seeking(req *http.Request) (*http.Response, error) {
+	httptrace.ContextClientTrace(req.Context()).GetConn("h.test:80")
+	<-req.Context().Done()
+	return nil, context.Cause(req.Context())
+}
+
+// unconnected is a base whose dials fail.
+func unconnected(req *http.Request) (*http.Response, error) {
+	httptrace.ContextClientTrace(req.Context()).GetConn("h.test:80")
+	return nil, errRefused
+}
+
+type attemptsKey struct{}
+
+// An attemptCount counts the attempts of a request.
+type attemptCount struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *attemptCount) next() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	return c.n - 1
+}
+
+func readAndClose(body io.ReadCloser) ([]byte, error) {
+	if body == nil {
+		return nil, nil
+	}
+	got, err := io.ReadAll(body)
+	return got, errors.Join(err, body.Close())
+}
+
+func readResponse(resp *http.Response, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	got, err := readAndClose(resp.Body)
+	return string(got), err
 }

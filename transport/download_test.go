@@ -2,16 +2,18 @@ package transport_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
+	"net/http/httptest"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +33,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
-	"github.com/aplomb-go/aplomb/internal/testserver"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -120,8 +122,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		base := cutter(text, cuts...)
 		seen := &recorder{}
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(exact)}, base)
-		resp, err := get(t, tr, seen.on(t.Context()))
-		require.NoError(t, err)
+		resp := mustGetWith(t, tr, seen.on(t.Context()))
 		assert.Equal(t, text, mustRead(t, resp))
 		base.sent(t, 51)
 		assert.LessOrEqual(t, time.Since(start), 50*(transport.ContinuationGap+transport.ResumeJitter))
@@ -150,31 +151,14 @@ func TestWaitingReconnectEarnsNothing(t *testing.T) {
 	})
 }
 
-// reconnectsAt reads a whole body, and returns when each reconnect was sent,
-// counted from the first attempt.
-func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at []time.Duration) {
-	t.Helper()
-	start := time.Now()
-	first := true
-	tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-		if !first {
-			at = append(at, time.Since(start))
-		}
-		first = false
-		return base.RoundTrip(req)
-	}))
-	resp := mustGet(t, tr)
-	got := mustRead(t, resp)
-	require.True(t, got == want, "%d bytes of %d", len(got), len(want))
-	return at
-}
-
 // Given segments of 1 MiB, reconnects come at once.
 func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const short, long = resume.MinProgress, transport.LongPart
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
-		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
+		base := cutter(text, long, long, long, short, short, short, long, short, long)
+		require.True(t, text == mustRead(t, mustGet(t, over(t, transport.Config{}, base))))
+		at := base.arrivals()[1:]
 		require.Len(t, at, 9)
 		for i, want := range []time.Duration{0, 0, transport.ContinuationGap, transport.ContinuationGap, transport.ContinuationGap, 0, transport.ContinuationGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
@@ -188,13 +172,11 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
 		base := cutter(text, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress)
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 2500*time.Millisecond)
 		start := time.Now()
 		tr := over(t, transport.Config{}, base)
-		resp, err := get(t, tr, ctx)
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
+		resp := mustGetWith(t, tr, ctx)
+		_, err := io.ReadAll(resp.Body)
 		e := errorAs[*transport.Error](t, err)
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
@@ -210,6 +192,9 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 	const most = 10 * time.Second
 	hang := faults.Hang()
 	cut := func(req *http.Request) (*http.Response, error) { // a second response, cut before a new byte
+		if err := pause(req, 3*time.Second); err != nil {
+			return nil, err
+		}
 		return newResponse(req, 206, testkit.CutAt("", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
 	silent := func(code int, text string, header ...string) answer { // what does not end by its context
@@ -222,14 +207,6 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 				resp.ContentLength = 6
 			}
 			return resp, nil
-		}
-	}
-	late := func(d time.Duration, a answer) answer {
-		return func(req *http.Request) (*http.Response, error) {
-			if err := pause(req, d); err != nil {
-				return nil, err
-			}
-			return play(req, a)
 		}
 	}
 	tag := []string{`ETag: "v1"`}
@@ -253,11 +230,11 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 			return play(req, silent(206, "", `ETag: "v1"`, "Content-Range: bytes 4-9/10"))
 		}}, most + time.Second, transport.ReasonDeadline},
 		{"404", policy.Rule{}, tag, []answer{status(404)}, 0, transport.ReasonNotResumable},
-		{"late 404", policy.Rule{}, tag, []answer{late(5*time.Second, status(404))}, 5 * time.Second, transport.ReasonNotResumable},
+		{"late 404", policy.Rule{}, tag, []answer{status(404).Delay(5 * time.Second)}, 5 * time.Second, transport.ReasonNotResumable},
 		{"503, and no attempt left", policy.Rule{MaxAttempts: 2}, tag, []answer{status(503)}, 0, transport.ReasonMaxAttempts},
 		{"503 for a longer time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 11")}, 0, transport.ReasonDeadline},
-		{"503 after some time", policy.Rule{}, tag, []answer{late(5*time.Second, status(503, "Retry-After: 6"))}, 5 * time.Second, transport.ReasonDeadline},
-		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{late(3*time.Second, cut)}, most, transport.ReasonDeadline},
+		{"503 after some time", policy.Rule{}, tag, []answer{status(503, "Retry-After: 6").Delay(5 * time.Second)}, 5 * time.Second, transport.ReasonDeadline},
+		{"cuts without a byte", policy.Rule{MaxAttempts: 100}, tag, []answer{cut}, most, transport.ReasonDeadline},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -266,8 +243,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 				return resp, nil
 			}
 			var seen recorder
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, script(append([]answer{first}, row.then...)...)), seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule.Or(quick)}, script(append([]answer{first}, row.then...)...)), seen.on(t.Context()))
 			start := time.Now()
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, "0123", string(got))
@@ -279,8 +255,7 @@ func TestReaderOfACutBodyWaitsForTenSeconds(t *testing.T) {
 	}
 }
 
-// MaxElapsedTime bounds the reconnects of a body without progress, counted from the first attempt, whether
-// somebody observes them or not.
+// MaxElapsedTime bounds the reconnects of a body without progress, counted from the first attempt.
 func TestMaxElapsedOfAReconnect(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -293,31 +268,29 @@ func TestMaxElapsedOfAReconnect(t *testing.T) {
 		{"in time, with a timeout", 1900 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second, AttemptTimeout: time.Minute}, true, 2},
 		{"later", 2100 * time.Millisecond, policy.Rule{MaxElapsedTime: 3 * time.Second}, false, 1},
 	} {
-		for name, trace := range map[string]*transport.Trace{"nobody": nil, "a trace": {AttemptEnd: func(context.Context, transport.AttemptEnd) {}}} {
-			inBubble(t, row.name+"/"+name, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) {
-					body, cut := testkit.CutAt("0123", io.ErrUnexpectedEOF), time.Now().Add(row.cut)
-					slow := readFunc(func(p []byte) (int, error) {
-						time.Sleep(time.Until(cut))
-						return body.Read(p)
-					})
-					return newResponse(req, 200, io.NopCloser(slow), `ETag: "v1"`), nil
-				}, func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+		inBubble(t, row.name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				body, cut := testkit.CutAt("0123", io.ErrUnexpectedEOF), time.Now().Add(row.cut)
+				slow := readFunc(func(p []byte) (int, error) {
+					time.Sleep(time.Until(cut))
+					return body.Read(p)
 				})
-				tr := over(t, transport.Config{Rule: row.rule.Or(exact), Traces: []*transport.Trace{trace}}, base)
-				time.Sleep(time.Minute)
-				resp := mustGet(t, tr)
-				got, err := io.ReadAll(resp.Body)
-				if row.goes {
-					require.NoError(t, err)
-					assert.Equal(t, "0123456789", string(got))
-				} else {
-					assert.Equal(t, io.ErrUnexpectedEOF, err)
-				}
-				base.sent(t, row.attempt)
+				return newResponse(req, 200, io.NopCloser(slow), `ETag: "v1"`), nil
+			}, func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 206, testkit.CutAt("456789", io.EOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 			})
-		}
+			tr := over(t, transport.Config{Rule: row.rule.Or(exact)}, base)
+			time.Sleep(time.Minute)
+			resp := mustGet(t, tr)
+			got, err := io.ReadAll(resp.Body)
+			if row.goes {
+				require.NoError(t, err)
+				assert.Equal(t, "0123456789", string(got))
+			} else {
+				assert.Equal(t, io.ErrUnexpectedEOF, err)
+			}
+			base.sent(t, row.attempt)
+		})
 	}
 }
 
@@ -343,7 +316,6 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		inBubble(t, row.name, func(t *testing.T) {
 			text := strings.Repeat("x", row.size) + "the rest"
 			start := time.Now()
-			var at []time.Duration
 			base := script(func(req *http.Request) (*http.Response, error) {
 				if err := pause(req, 3*time.Second); err != nil {
 					return nil, err
@@ -352,24 +324,21 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				resp.ContentLength = int64(len(text))
 				return resp, nil
 			}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
-				at = append(at, time.Since(start))
 				r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
 				return newResponse(req, 206, testkit.CutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-			defer cancel()
+			ctx := expires(t, row.deadline)
 			rule := policy.Rule{Hedge: policy.Hedge{Delay: 2 * time.Second}}.Or(quick)
 			var seen recorder
-			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), seen.on(ctx))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, base), seen.on(ctx))
 			require.Equal(t, 200, resp.StatusCode)
 			got, err := io.ReadAll(resp.Body)
 			if row.reason == transport.ReasonRetry {
 				require.NoError(t, err)
 				assert.True(t, string(got) == text)
-				require.Len(t, at, 1)
-				assert.GreaterOrEqual(t, at[0], 11*time.Second)
-				assert.LessOrEqual(t, at[0], 12*time.Second+transport.ResumeJitter)
+				base.sent(t, 3)
+				assert.GreaterOrEqual(t, base.arrivals()[2], 11*time.Second)
+				assert.LessOrEqual(t, base.arrivals()[2], 12*time.Second+transport.ResumeJitter)
 				return
 			}
 			assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -396,14 +365,13 @@ func TestResumeGivesUp(t *testing.T) {
 		{"responses that are none", policy.Rule{MaxAttempts: 3}, []int{10, -503, -503, -503}, transport.ReasonMaxAttempts, 3, 10},
 		{"elapsed", policy.Rule{MaxElapsedTime: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsedTime, 3, 30},
 		{"budget", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}, []int{10, 10, 10}, transport.ReasonRetryBudget, 2, 20},
-		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
+		{"back-off", policy.Rule{Backoff: backoff.Constant(-1)}, []int{10, 10, 10}, transport.ReasonMaxAttempts, 1, 10},
 		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonNotResumable, 2, 10},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			seen := &recorder{}
 			base := cutter(text, row.cuts...)
-			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text[:row.read], string(got))
 			assert.Equal(t, row.reason, seen.last())
@@ -419,45 +387,6 @@ func TestResumeGivesUp(t *testing.T) {
 			base.sent(t, row.attempts)
 			_, again := resp.Body.Read(make([]byte, 1))
 			assert.True(t, err == again)
-		})
-	}
-}
-
-type stopping struct{}
-
-func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
-
-// A body that cannot be resumed is not wrapped.
-func TestNotResumable(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		rule policy.Rule
-		once bool
-		code int
-	}{
-		{name: "resumes are off", rule: policy.Rule{Resume: policy.Off}},
-		{name: "one attempt", rule: policy.Rule{MaxAttempts: 1}},
-		{name: "once", once: true},
-		{name: "404", code: 404},
-		{name: "101", code: 101},
-		{name: "empty"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			own := testkit.CutAt("x", io.EOF)
-			base := rt(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, cmp.Or(row.code, 200), own, `ETag: "v1"`)
-				if row.name == "empty" {
-					resp.ContentLength = 0
-				}
-				return resp, nil
-			})
-			ctx := t.Context()
-			if row.once {
-				ctx = transport.WithoutRetries(ctx)
-			}
-			row.rule.MaxRefetch = policy.Off // only the rest by Range
-			resp := mustGetWith(t, over(t, transport.Config{Rule: row.rule}, base), ctx)
-			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
 		})
 	}
 }
@@ -490,7 +419,7 @@ func TestResumeCounts(t *testing.T) {
 		text := strings.Repeat("x", 3*resume.MinProgress)
 		base := cutter(text, 10, resume.MinProgress, 10, 10)
 		var prevs []time.Duration
-		rule := policy.Rule{MaxAttempts: 2, Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{MaxAttempts: 2, Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -510,7 +439,7 @@ func TestResumeCounts(t *testing.T) {
 func TestResumeKeepsThePreviousWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var prevs []time.Duration
-		rule := policy.Rule{Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -519,11 +448,6 @@ func TestResumeKeepsThePreviousWait(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 1 * time.Second, 2 * time.Second, 3 * time.Second}, prevs)
 	})
 }
-
-// recording is a back-off that is a function.
-type recording func(int, time.Duration) time.Duration
-
-func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
 // Given a Transport around another, only the inner Transport reconnects.
 func TestResumesAreNotMultiplied(t *testing.T) {
@@ -583,57 +507,27 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 // Close may come at any moment and leaves nothing behind. A goroutine that stays
 // would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {
-	for name, config := range protocols {
-		inBubble(t, name, func(t *testing.T) {
-			text := testserver.Pattern(1 << 20)
-			config.Handler = func(*testserver.Received) testserver.Step {
-				return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
-			}
-			c, srv := overServer(t, transport.Config{Rule: policy.Rule{StallTimeout: time.Second}}, config)
-			for range soak.Size(25, 100) {
-				resp, err := c.Get(srv.URL)
-				require.NoError(t, err)
-				read := make(chan struct{})
-				go func() {
-					defer close(read)
-					got, err := io.ReadAll(resp.Body)
-					if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
-						assert.Len(t, got, len(text))
-					}
-				}()
-				time.Sleep(rand.N(2 * time.Second))
-				_ = resp.Body.Close()
-				<-read
-			}
-		})
-	}
-}
-
-// A body that can be continued costs one allocation, any other none.
-func TestResumableAllocatesOnce(t *testing.T) {
-	body := &testkit.CutBody{}
-	for _, row := range []struct {
-		header []string
-		want   float64
-	}{
-		{[]string{`ETag: "v1"`}, 1},
-		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}, 1},
-		{[]string{`ETag: W/"v1"`}, 1},
-		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 1},
-		{nil, 1},
-		{[]string{"Content-Type: text/event-stream"}, 0},
-	} {
-		resp := newResponse(nil, 200, body, row.header...)
-		resp.ContentLength = 1000
-		tr := mustNew(t, transport.Config{Base: rt(func(*http.Request) (*http.Response, error) {
-			resp.Body = body
-			return resp, nil
-		})})
-		req := getRequest(t, "https://api.example.com/v1/things")
-		assert.Equal(t, row.want, testing.AllocsPerRun(1000, func() {
-			_, _ = tr.RoundTrip(req)
-		}), "%v", row.header)
-	}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		text := ts.Pattern(1 << 20)
+		cfg.Handler = func(*ts.Received) ts.Step {
+			return ts.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), ts.Reset).Drip(20_000, 10*time.Millisecond)
+		}
+		s := set(t, cfg, policy.Rule{StallTimeout: time.Second})
+		for range soak.Size(25, 100) {
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				got, err := io.ReadAll(resp.Body)
+				if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
+					assert.Len(t, got, len(text))
+				}
+			})
+			time.Sleep(rand.N(2 * time.Second))
+			_ = resp.Body.Close()
+			reader.Wait()
+		}
+		s.tr.CloseIdleConnections()
+	})
 }
 
 // The header of a response is the caller's, who may change it while another goroutine reads the
@@ -691,61 +585,211 @@ func TestSizeOfABodyThatCanBeContinued(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(transport.Download{}), uintptr(240))
 }
 
-// BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be
-// fetched again takes, and 10,000 event streams nothing.
-func BenchmarkMemoryOfManyBodies(t *testing.B) {
-	const n = 10_000
-	perBody := func(mediaType string, again int64) float64 {
-		body := &testkit.CutBody{}
-		header := http.Header{"Content-Type": {mediaType}}
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxRefetch: again}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
-		})})
-		req := getRequest(t, "https://api.example.com/v1/things")
-		all := make([]*http.Response, n)
-		before := testkit.Heap()
-		for i := range all {
-			all[i], _ = tr.RoundTrip(req)
-		}
-		after := testkit.Heap()
-		runtime.KeepAlive(all)
-		return float64(after-before) / n
+// soakRuns returns how often each protocol's download is repeated, from
+// APLOMB_SOAK, which make soak sets. 0 means a short run.
+func soakRuns() int {
+	n, _ := strconv.Atoi(os.Getenv("APLOMB_SOAK"))
+	return n
+}
+
+// large returns 256 MiB, or 16 MiB in a short run, and their hash. No two places
+// in it look alike.
+var large = sync.OnceValues(func() ([]byte, string) {
+	size := 16 << 20
+	if soakRuns() > 0 {
+		size = 256 << 20
 	}
-	for t.Loop() {
-		t.ReportMetric(perBody("application/json", policy.Off), "B/body-off")
-		t.ReportMetric(perBody("application/json", 0), "B/body-on")
-		t.ReportMetric(perBody("text/event-stream", 0), "B/stream")
+	p := make([]byte, size)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(p)
+	sum := sha256.Sum256(p)
+	return p, hex.EncodeToString(sum[:])
+})
+
+// resetting is a server that resets the connection every 1 to 8 MiB, or every 4
+// to 8 MiB in a short run.
+func resetting(t *testing.T, config ts.Config, body []byte) *ts.Server {
+	least := int64(1 << 20)
+	if soakRuns() == 0 {
+		least = 4 << 20 // a segment below 1 MiB would delay the next reconnect by a second
+	}
+	config.Handler = func(*ts.Received) ts.Step {
+		return ts.Content(body, `"v1"`).CutAt(least+rand.Int64N(8<<20-least), ts.Reset)
+	}
+	return ts.Start(t, config)
+}
+
+var wires = map[string]ts.Config{
+	"http1": {},
+	"http2": {HTTP2: true, TLS: ts.Trusted},
+	"tls":   {TLS: ts.Trusted},
+}
+
+// TestResumeSoak downloads a large body over connections that are reset all the
+// time. make soak downloads 256 MiB APLOMB_SOAK times, three at a time, since
+// most of the time is spent in the jitter.
+func TestResumeSoak(t *testing.T) {
+	runs := max(soakRuns(), 1)
+	body, want := large()
+	for name, config := range wires {
+		t.Run(name, func(t *testing.T) {
+			srv := resetting(t, config, body)
+			tr := mustNew(t, transport.Config{Base: srv.Transport()})
+			defer tr.CloseIdleConnections()
+			var all sync.WaitGroup
+			room := make(chan struct{}, 3)
+			for range runs {
+				room <- struct{}{}
+				all.Go(func() {
+					defer func() { <-room }()
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer func() { _ = resp.Body.Close() }()
+					sum := sha256.New()
+					n, err := io.Copy(sum, resp.Body)
+					assert.NoError(t, err, "after %d bytes", n)
+					assert.Equal(t, want, hex.EncodeToString(sum.Sum(nil)), "%d bytes", n)
+				})
+			}
+			all.Wait()
+			assert.GreaterOrEqual(t, srv.Arrivals(), runs*len(body)/(8<<20))
+		})
 	}
 }
 
-// If the deadline passes while the bytes that the reader has come again, the body ends because
-// of the deadline, and not because the caller hung up.
-func TestDeadlineWhileBytesComeAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		var seen recorder
-		sent := 0
-		tr := over(t, transport.Config{Traces: []*transport.Trace{seen.trace()}}, rt(func(req *http.Request) (*http.Response, error) {
-			body := testkit.CutAt("hello", syscall.ECONNRESET)
-			if sent++; sent > 1 {
-				body = io.NopCloser(readFunc(func([]byte) (int, error) {
-					<-req.Context().Done()
-					return 0, req.Context().Err()
-				}))
+// TestResumeMemory compares the memory in use during such a download with the
+// memory that the bare base uses for a download that is not cut.
+func TestResumeMemory(t *testing.T) {
+	body, _ := large()
+	for name, config := range wires {
+		t.Run(name, func(t *testing.T) {
+			whole := config
+			whole.Handler = func(*ts.Received) ts.Step { return ts.Content(body, `"v1"`) }
+			plain := ts.Start(t, whole)
+			srv := resetting(t, config, body)
+			tr := mustNew(t, transport.Config{Base: srv.Transport()})
+			// Other goroutines of the process add to a measurement, so the least of a
+			// few is the nearest to the truth. The buffers of HTTP/2 may be empty at the
+			// moment of a measurement, so both are measured anew.
+			over := int64(math.MaxInt64)
+			for range 3 {
+				bare := downloadMemory(t, plain.Transport(), plain.URL, 8<<20)
+				ours := downloadMemory(t, tr, srv.URL, 12<<20)
+				t.Logf("ours %d KiB, bare %d KiB", ours>>10, bare>>10)
+				if over = min(over, ours-bare); over < 4<<20 {
+					break
+				}
 			}
-			resp := newResponse(req, 200, body, "Content-Type: application/json")
-			resp.ContentLength = 10
-			return resp, nil
-		}))
-		resp, err := get(t, tr, ctx)
+			tr.CloseIdleConnections()
+			assert.Less(t, over, int64(4<<20))
+		})
+	}
+}
+
+// downloadMemory returns by how much the memory in use grows during a download.
+func downloadMemory(t *testing.T, rt http.RoundTripper, url string, size int64) (most int64) {
+	before := testkit.Heap()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp := mustRoundTrip(t, rt, req)
+	defer func() { _ = resp.Body.Close() }()
+	for size > 0 {
+		n, err := io.CopyN(io.Discard, resp.Body, min(size, 2<<20))
 		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.Error(t, err)
-		require.Equal(t, 2, sent, "requests sent")
-		assert.Equal(t, transport.ReasonDeadline, seen.last())
-		if e, ok := errors.AsType[*transport.Error](err); assert.True(t, ok, err) {
-			assert.Equal(t, transport.ReasonDeadline, e.Reason)
+		size -= n
+		most = max(most, testkit.Heap()-before)
+	}
+	return most
+}
+
+// BenchmarkDownload compares a download of 1 GiB over loopback, resumable but
+// not cut, with the bare base. It reports the median of nine quotients of their times as
+// ours/bare, and the bare throughput. If the quotient is above 1, ours was faster. In each
+// round both bodies are read by turns in slices of 16 MiB, so that other work on the machine
+// slows down both.
+func BenchmarkDownload(b *testing.B) {
+	const size, slice = int64(1 << 30), int64(16 << 20)
+	chunk := make([]byte, 1<<20)
+	url := newLoopback(b, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"v1"`)
+		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+		for n := size; n > 0; n -= int64(len(chunk)) {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
 		}
 	})
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	defer base.CloseIdleConnections()
+	sides := [2]http.RoundTripper{base, mustNew(b, transport.Config{Base: base})}
+	buf := make([]byte, 64<<10)
+	round := func() (took [2]time.Duration) {
+		var bodies [2]io.ReadCloser
+		for i, rt := range sides {
+			resp, err := rt.RoundTrip(getRequest(b, url))
+			require.NoError(b, err)
+			bodies[i] = resp.Body
+			defer func() { _ = resp.Body.Close() }()
+		}
+		_, resumes := bodies[1].(*resume.Body)
+		require.True(b, resumes)
+		for n := int64(0); n < size; n += slice {
+			for i := range bodies {
+				i = (i + int(n/slice)) % 2 // neither side is always the second
+				start := time.Now()
+				k, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(bodies[i], slice), buf)
+				took[i] += time.Since(start)
+				require.NoError(b, err)
+				require.Equal(b, slice, k)
+			}
+		}
+		return took
+	}
+	round()
+	for b.Loop() {
+		var quotients, bare []float64
+		for range 9 {
+			took := round()
+			quotients = append(quotients, took[0].Seconds()/took[1].Seconds())
+			bare = append(bare, float64(size)/1e9/took[0].Seconds())
+		}
+		slices.Sort(quotients)
+		slices.Sort(bare)
+		b.ReportMetric(quotients[4], "ours/bare")
+		b.ReportMetric(bare[4], "bare-GB/s")
+		b.ReportMetric(quotients[4]*bare[4], "ours-GB/s")
+		b.Logf("%.3f", quotients)
+	}
+}
+
+// newLoopback is a plain server of net/http.
+func newLoopback(b *testing.B, h http.HandlerFunc) string {
+	srv := httptest.NewServer(h)
+	b.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// Given a server of net/http whose chunked response is cut before its last chunk,
+// its response to the request for the rest proves that nothing is missing.
+func TestCutBeforeTheLastChunk(t *testing.T) {
+	const text = "some text"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if req.Header.Get("Range") != "" {
+			http.ServeContent(w, req, "text.txt", time.Time{}, strings.NewReader(text))
+			return
+		}
+		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	tr := mustNew(t, transport.Config{Rule: quick})
+	defer tr.CloseIdleConnections()
+	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodGet, srv.URL, nil))
+	wantText(t, resp.Body, text)
 }

@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/exchange"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/route"
@@ -22,7 +20,6 @@ import (
 
 const (
 	CloseTime       = attempt.CloseTime
-	DrainBytes      = attempt.DrainBytes
 	DrainTime       = attempt.DrainTime
 	LaterTimeout    = rules.LaterTimeout
 	LongPart        = longPart
@@ -89,16 +86,6 @@ func (t *Transport) Evict(url string) {
 func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
 	return route.RefusedByProxy(t.Base(), req, err)
 }
-
-// Landed lets the body of a response take over a slot of g.
-func (t *Transport) Landed(g *concurrency.Limiter, ctx context.Context, req *http.Request, resp *http.Response) {
-	s := attempt.Slot{Clock: &t.registry.Clock, Limiter: g}
-	g.Enter(t.registry.Now(), &s.At, nil, concurrency.Config{Max: 1})
-	s.Landed(&attempt.Attempt{Outcome: attempt.Outcome{Resp: resp}, Ctx: ctx}, req, nil)
-}
-
-// Completed returns how many complete rules the rule of a context keeps.
-func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.Made.Load()) }
 
 // Observed returns a body that tells its end to a Trace.
 func Observed(body io.ReadCloser, trace Trace) io.ReadCloser {

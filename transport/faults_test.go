@@ -1,4 +1,4 @@
-// What becomes of each fault of a real server, over a real http.Transport?
+// What becomes of each fault of a real server, over a real http.Transport, and of those that only HTTP/2 has?
 
 package transport_test
 
@@ -9,13 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -91,45 +89,13 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 		"a reset":           ts.OK("hello, world").CutAt(5, ts.Reset),
 		"a FIN":             ts.OK("hello, world").CutAt(5, ts.Close),
 	} {
-		t.Run(name, func(t *testing.T) {
-			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{MaxRefetch: policy.Off}.Or(quick), step, ts.OK("hello, world"))
-				got := s.send(http.MethodGet, nil)
-				assert.Equal(t, 200, got.status)
-				assert.Equal(t, "hello", got.body)
-				assert.Error(t, got.err)
-				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-			})
-		})
-	}
-}
-
-// TestRetryAfterOfASkewedServer: the wait is told by a server whose clock is
-// three hours ahead, in seconds and in each form of a date.
-func TestRetryAfterOfASkewedServer(t *testing.T) {
-	for name, form := range map[string]string{
-		"seconds":     "",
-		"IMF-fixdate": http.TimeFormat,
-		"RFC 850":     "Monday, 02-Jan-06 15:04:05 GMT",
-		"asctime":     time.ANSIC,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				theirs := time.Now().UTC().Add(3 * time.Hour)
-				after := "10"
-				if form != "" {
-					after = theirs.Add(10 * time.Second).Format(form)
-				}
-				s := set(t, cfg, exact,
-					ts.Status(429).Header("Date", theirs.Format(http.TimeFormat)).Header("Retry-After", after),
-					ts.OK("hello"))
-				got := s.send(http.MethodGet, nil)
-				require.NoError(t, got.err)
-				assert.Equal(t, 200, got.status)
-				assert.GreaterOrEqual(t, got.elapsed, 10*time.Second, "never earlier than told")
-				assert.LessOrEqual(t, got.elapsed, 11*time.Second)
-				assert.Equal(t, 10*time.Second, s.seen.events()[0].RetryAfter)
-			})
+		runAt(t, name, http1, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, policy.Rule{MaxRefetch: policy.Off}.Or(quick), step, ts.OK("hello, world"))
+			got := s.send(http.MethodGet, nil)
+			assert.Equal(t, 200, got.status)
+			assert.Equal(t, "hello", got.body)
+			assert.Error(t, got.err)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
 		})
 	}
 }
@@ -221,26 +187,22 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 		"another host's certificate": ts.WrongHost,
 		"plain HTTP on a TLS port":   ts.PlainAnswer,
 	} {
-		t.Run(name, func(t *testing.T) {
-			at(t, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, quick, ts.OK("hello"))
-				got := s.send(http.MethodGet, nil)
-				assert.Error(t, got.err)
-				assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
-				assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
-				assert.Equal(t, 1, s.Conns(), "connections")
-				var e *transport.Error
-				assert.False(t, errors.As(got.err, &e), "the error is untouched")
-			})
-		})
-	}
-	t.Run("a client certificate is missing", func(t *testing.T) {
-		inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+		runAt(t, name, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, quick, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
-			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
+			assert.Error(t, got.err)
+			assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err))
+			assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
 			assert.Equal(t, 1, s.Conns(), "connections")
+			var e *transport.Error
+			assert.False(t, errors.As(got.err, &e), "the error is untouched")
 		})
+	}
+	runInMemory(t, "a client certificate is missing", []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, quick, ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(got.err), "%v", got.err)
+		assert.Equal(t, 1, s.Conns(), "connections")
 	})
 }
 
@@ -277,16 +239,14 @@ func TestNamesAndRoutes(t *testing.T) {
 		"no route":     syscall.EHOSTUNREACH,
 		"network down": syscall.ENETUNREACH,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, exact, ts.OK("done"))
-				cfg.Net.Fail("fault.test", fault)
-				got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
-				require.NoError(t, got.err)
-				assert.Equal(t, "done", got.body)
-				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
-				s.lastBody("an order")
-			})
+		runInMemory(t, name, http1, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, exact, ts.OK("done"))
+			cfg.Net.Fail("fault.test", fault)
+			got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
+			require.NoError(t, got.err)
+			assert.Equal(t, "done", got.body)
+			assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+			s.lastBody("an order")
 		})
 	}
 }
@@ -303,18 +263,16 @@ func TestEarlyResponses(t *testing.T) {
 	} {
 		for _, after := range []int64{0, 1000, 200_000} {
 			for name, body := range bodies(t, text) {
-				t.Run(row.name+"/"+name, func(t *testing.T) {
-					at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-						busy := ts.Status(503).Body("busy").Early(after).Then(row.end)
-						if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
-							busy = busy.Header("Connection", "close")
-						}
-						s := set(t, cfg, quick, busy, ts.OK("done"))
-						got := s.send(http.MethodPut, body())
-						require.NoError(t, got.err)
-						assert.Equal(t, "done", got.body)
-						s.lastBody(text)
-					})
+				runAt(t, row.name+"/"+name, http1[:1], func(t *testing.T, cfg ts.Config) {
+					busy := ts.Status(503).Body("busy").Early(after).Then(row.end)
+					if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
+						busy = busy.Header("Connection", "close")
+					}
+					s := set(t, cfg, quick, busy, ts.OK("done"))
+					got := s.send(http.MethodPut, body())
+					require.NoError(t, got.err)
+					assert.Equal(t, "done", got.body)
+					s.lastBody(text)
 				})
 			}
 		}
@@ -333,28 +291,26 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 		{"half a second", 500 * time.Millisecond, "done"},
 		{"for long", time.Hour, "busy"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, quick, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
-				pr, pw := io.Pipe()
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					_, _ = pw.Write([]byte("first "))
-					time.Sleep(row.pause)
-					_, _ = pw.Write([]byte("second"))
-					_ = pw.Close()
-				})
-				got := s.send(http.MethodPut, pr)
-				require.NoError(t, got.err)
-				assert.Equal(t, row.want, got.body)
-				assert.LessOrEqual(t, got.elapsed, time.Second)
-				if row.want == "done" {
-					s.lastBody("first second")
-				} else {
-					assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, s.seen.reasons())
-				}
-				wg.Wait()
+		runInMemory(t, row.name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, quick, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
+			pr, pw := io.Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_, _ = pw.Write([]byte("first "))
+				time.Sleep(row.pause)
+				_, _ = pw.Write([]byte("second"))
+				_ = pw.Close()
 			})
+			got := s.send(http.MethodPut, pr)
+			require.NoError(t, got.err)
+			assert.Equal(t, row.want, got.body)
+			assert.LessOrEqual(t, got.elapsed, time.Second)
+			if row.want == "done" {
+				s.lastBody("first second")
+			} else {
+				assert.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, s.seen.reasons())
+			}
+			wg.Wait()
 		})
 	}
 }
@@ -375,19 +331,16 @@ func TestConnectionsAreReused(t *testing.T) {
 		{"compressed", ts.Status(503).Body(strings.Repeat("x", 60<<10)).Gzip(), 1},
 		{"more", ts.Status(503).Body(strings.Repeat("x", 64<<10+1)), retries + 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, rule, row.step)
-				onePool(s.base)
-				s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
-				assert.Equal(t, 503, got.status)
-				assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
-				assert.Equal(t, retries+1, s.Arrivals())
-				assert.Equal(t, row.conns, s.Conns())
-			})
+		runAt(t, row.name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, rule, row.step)
+			onePool(s.base)
+			s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Traces: []*transport.Trace{s.seen.trace()}})
+			ctx := expires(t, time.Hour)
+			got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+			assert.Equal(t, 503, got.status)
+			assert.Equal(t, transport.ReasonMaxAttempts, got.reason)
+			assert.Equal(t, retries+1, s.Arrivals())
+			assert.Equal(t, row.conns, s.Conns())
 		})
 	}
 }
@@ -412,15 +365,13 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 		{"stalled and compressed", quick, ts.Status(503).Body(page).Gzip().CutAt(15, ts.Stall), slow},
 		{"stalled before a body classifier", peeking, ts.Status(503).Body(page).CutAt(10, ts.Stall), time.Second + slow},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, row.rule, row.step, ts.Status(204))
-				s.base.MaxConnsPerHost = 1
-				got := s.send(http.MethodGet, nil)
-				require.NoError(t, got.err)
-				assert.Equal(t, 204, got.status)
-				assert.LessOrEqual(t, got.elapsed, row.most)
-			})
+		runInMemory(t, row.name, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, row.rule, row.step, ts.Status(204))
+			s.base.MaxConnsPerHost = 1
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err)
+			assert.Equal(t, 204, got.status)
+			assert.LessOrEqual(t, got.elapsed, row.most)
 		})
 	}
 }
@@ -440,106 +391,17 @@ func TestOneConnectionIsEnough(t *testing.T) {
 		"a response too late": ts.Hang(),
 	} {
 		for kind, body := range bodies(t, text) {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
-					s := set(t, cfg, rule, step, step, ts.OK("done"))
-					s.base.MaxConnsPerHost = 1
-					got := s.send(http.MethodPut, body())
-					require.NoError(t, got.err)
-					assert.Equal(t, "done", got.body)
-					s.lastBody(text)
-				})
+			runInMemory(t, name+"/"+kind, http1[:1], func(t *testing.T, cfg ts.Config) {
+				rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
+				s := set(t, cfg, rule, step, step, ts.OK("done"))
+				s.base.MaxConnsPerHost = 1
+				got := s.send(http.MethodPut, body())
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				s.lastBody(text)
 			})
 		}
 	}
-}
-
-// TestTwentyMinuteStory: a deployment goes wrong and is undone. In virtual time
-// it takes some milliseconds.
-func TestTwentyMinuteStory(t *testing.T) {
-	inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		start := time.Now()
-		var n atomic.Int64
-		cfg.Handler = func(*ts.Received) ts.Step {
-			if time.Since(start) >= 20*time.Minute {
-				return ts.OK("back again")
-			}
-			switch n.Add(1) % 4 {
-			case 0:
-				return ts.Status(503).Header("Retry-After", "45")
-			case 1:
-				return ts.ResetBeforeHeaders()
-			case 2:
-				return ts.Hang()
-			}
-			return ts.Status(502).Body("bad gateway")
-		}
-		s := set(t, cfg, policy.Rule{MaxAttempts: 1000, AttemptTimeout: 10 * time.Second, RetryBudget: policy.RetryBudget{Enabled: policy.Off}})
-		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
-		require.NoError(t, got.err)
-		assert.Equal(t, "back again", got.body)
-		assert.GreaterOrEqual(t, got.elapsed, 20*time.Minute)
-		assert.LessOrEqual(t, got.elapsed, 21*time.Minute)
-		s.lastBody("a report")
-		events := s.seen.events()
-		for i, e := range events[1:] {
-			before := events[i]
-			assert.GreaterOrEqual(t, e.Start.Sub(before.Start.Add(before.Duration)), before.Delay)
-			assert.GreaterOrEqual(t, before.Delay, before.RetryAfter, "never earlier than told")
-		}
-	})
-}
-
-// TestUploadFromAPipe sends 64 MiB over TCP from a reader that cannot be rewound. The
-// server has the first byte before the second is read. No more is kept of the rest
-// than Rule.ReplayBuffer allows.
-func TestUploadFromAPipe(t *testing.T) {
-	const size = 64 << 20
-	first := make(chan struct{})
-	var got atomic.Value
-	var length atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sum := newSum()
-		if _, err := io.CopyN(sum, r.Body, 1); err != nil {
-			t.Error(err)
-			return
-		}
-		close(first)
-		_, err := io.Copy(sum, r.Body)
-		assert.NoError(t, err)
-		got.Store(sum.hex())
-		length.Store(sum.n)
-	}))
-	defer server.Close()
-
-	pr, pw, err := os.Pipe()
-	require.NoError(t, err)
-	want := newSum()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer func() { _ = pw.Close() }()
-		w := io.MultiWriter(pw, want)
-		piece := ts.Pattern(32 << 10)
-		_, _ = w.Write(piece[:1])
-		<-first
-		_, _ = w.Write(piece[1:])
-		for range size/len(piece) - 1 {
-			_, _ = w.Write(piece)
-		}
-	})
-
-	tr := mustNew(t, transport.Config{})
-	defer tr.CloseIdleConnections()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	resp := mustRoundTrip(t, tr, newRequest(t, http.MethodPut, server.URL, pr))
-	runtime.ReadMemStats(&after)
-	_ = resp.Body.Close()
-	wg.Wait()
-	assert.EqualValues(t, size, length.Load())
-	assert.Equal(t, want.hex(), got.Load())
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "all that was ever allocated, the server's part included")
 }
 
 // TestFilesAreSentAgainWithoutBuffering: a large file goes out a second time
@@ -547,13 +409,10 @@ func TestUploadFromAPipe(t *testing.T) {
 func TestFilesAreSentAgainWithoutBuffering(t *testing.T) {
 	const size = 32 << 20
 	file := filepath.Join(t.TempDir(), "large")
-	require.NoError(t, os.WriteFile(file, bytes.Repeat(ts.Pattern(1<<20), size>>20), 0o600))
-	want := newSum()
+	large := bytes.Repeat(ts.Pattern(1<<20), size>>20)
+	require.NoError(t, os.WriteFile(file, large, 0o600))
+	want := ts.Hash(large)
 	f, err := os.Open(file)
-	require.NoError(t, err)
-	_, err = io.Copy(want, f)
-	require.NoError(t, err)
-	_, err = f.Seek(0, io.SeekStart)
 	require.NoError(t, err)
 
 	s := set(t, ts.Config{}, quick, ts.Status(503), ts.OK("done"))
@@ -567,7 +426,7 @@ func TestFilesAreSentAgainWithoutBuffering(t *testing.T) {
 	assert.Equal(t, "done", got.body)
 	for _, a := range s.Log() {
 		assert.EqualValues(t, size, a.BodyLength)
-		assert.Equal(t, want.hex(), a.BodySHA256)
+		assert.Equal(t, want, a.BodySHA256)
 	}
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "all that was ever allocated, the server's part included")
 	_, err = f.Stat()
@@ -649,16 +508,211 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 		"a hint":                           {hint, 100 * time.Millisecond, 100 * time.Millisecond},
 		"a hint, and a long attempt":       {hint, time.Minute, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
-				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
-				s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
-				resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
-				assert.Equal(t, code, resp.StatusCode)
-				assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
-				_ = resp.Body.Close()
+		runInMemory(t, name, http1[:1], func(t *testing.T, cfg ts.Config) {
+			code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
+			rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
+			s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodGet, nil))
+			assert.Equal(t, code, resp.StatusCode)
+			assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
+			_ = resp.Body.Close()
+		})
+	}
+}
+
+// repeat makes a script of n times the same step.
+func repeat(n int, step ts.Step, then ...ts.Step) []ts.Step {
+	all := make([]ts.Step, n, n+len(then))
+	for i := range all {
+		all[i] = step
+	}
+	return append(all, then...)
+}
+
+// TestHTTP2Retries: an ordinary retry, over one connection.
+func TestHTTP2Retries(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, exact, ts.Status(503).Body(strings.Repeat("x", 100_000)), ts.Status(429).Header("Retry-After", "5"), ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, "hello", got.body)
+		assert.GreaterOrEqual(t, got.elapsed, 6*time.Second)
+		assert.LessOrEqual(t, got.elapsed, 7*time.Second)
+		for _, a := range s.Log() {
+			assert.Equal(t, "HTTP/2.0", a.Proto)
+		}
+		assert.Equal(t, 1, s.Conns(), "a stream costs no connection, however long the response is that was given up")
+	})
+}
+
+// TestHTTP2Refused: REFUSED_STREAM and a GOAWAY below the stream are the
+// server's word that it did nothing, so that a POST is sent again, too, also
+// when net/http, which repeats such requests by itself, has given up, or cannot
+// because the body is gone.
+func TestHTTP2Refused(t *testing.T) {
+	const hidden = 8 // what net/http sends for one attempt at most, over one connection
+	for _, row := range []struct {
+		name  string
+		step  ts.Step
+		times int
+	}{
+		{"once", ts.RefuseStream(), 1},
+		{"beyond net/http's own patience", ts.RefuseStream(), hidden + 2},
+		{"GOAWAY", ts.GoAway(ts.NoError), 1},
+		{"GOAWAY again and again", ts.GoAway(ts.NoError), hidden + 2},
+		{"GOAWAY with a code", ts.GoAway(ts.EnhanceYourCalm), 3},
+	} {
+		for name, body := range bodies(t, "an order") {
+			runInMemory(t, row.name+"/"+name, http2, func(t *testing.T, cfg ts.Config) {
+				rule := policy.Rule{MaxAttempts: 100}.Or(quick)
+				s := set(t, cfg, rule, repeat(row.times, row.step, ts.OK("done"))...)
+				got := s.send(http.MethodPost, body())
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				assert.Equal(t, row.times+1, s.Arrivals())
+				s.lastBody("an order")
+				for _, e := range s.seen.events() {
+					if e.Err != nil {
+						assert.Equal(t, classify.Refused, e.Class, "%v", e.Err)
+					}
+				}
 			})
+		}
+	}
+}
+
+// If a server ends each new connection with GOAWAY, net/http makes the next one at once, and does not
+// count. Package documentation says so.
+func TestGoAwayOfEachConnection(t *testing.T) {
+	const times = 500
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, quick, repeat(times, ts.GoAway(ts.NoError), ts.OK("done"))...)
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, "done", got.body)
+		assert.Equal(t, times+1, s.Arrivals())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons(), "it is one attempt")
+	})
+}
+
+// TestHTTP2Ambiguous: an end that says nothing about what was done before it. A
+// GET is sent again, a POST is not.
+func TestHTTP2Ambiguous(t *testing.T) {
+	for name, step := range map[string]ts.Step{
+		"RST_STREAM INTERNAL_ERROR":        ts.RSTStream(ts.InternalError),
+		"RST_STREAM CANCEL":                ts.RSTStream(ts.Cancel),
+		"RST_STREAM ENHANCE_YOUR_CALM":     ts.RSTStream(ts.EnhanceYourCalm),
+		"GOAWAY that names the stream":     ts.GoAwayProcessed(ts.InternalError),
+		"graceful, but without a response": ts.GoAwayProcessed(ts.NoError),
+		"a reset of the connection":        ts.ResetBeforeHeaders(),
+		"FIN":                              ts.CloseBeforeHeaders(),
+		"bytes that are not HTTP/2":        ts.Raw("HTTP/1.1 200 OK\r\n\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			at(t, http2, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, quick, step, step, ts.OK("done"))
+				got := s.send(http.MethodGet, nil)
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
+			})
+			at(t, http2, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, quick, step, ts.OK("done"))
+				got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
+				assert.Error(t, got.err)
+				assert.Equal(t, 1, s.Arrivals(), "requests that arrived")
+				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
+			})
+		})
+	}
+}
+
+// A graceful GOAWAY, with the response still to come, is no fault.
+func TestHTTP2GracefulGoAway(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, quick, ts.OK("hello").AnnounceGoAway(), ts.OK("again"))
+		assert.Equal(t, "hello", s.send(http.MethodGet, nil).body)
+		assert.Equal(t, "again", s.send(http.MethodGet, nil).body)
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonFinal}, s.seen.reasons())
+	})
+}
+
+// TestHTTP2EarlyResponses: the response or the stream's end comes before the upload
+// ends. net/http then closes the body from another goroutine, maybe during a
+// Read. The resend is whole.
+func TestHTTP2EarlyResponses(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 20_000) // more than a stream's first window
+	for name, step := range map[string]ts.Step{
+		"reads the rest":          ts.Status(503).Body("busy"),
+		"RST_STREAM NO_ERROR":     ts.Status(503).Body("busy").ThenRST(ts.NoError),
+		"RST_STREAM CANCEL":       ts.Status(503).Body("busy").ThenRST(ts.Cancel),
+		"no response, RST_STREAM": ts.RSTStream(ts.InternalError),
+		"cut in the response":     ts.Status(503).Body("busy").RSTAt(2, ts.InternalError),
+		"closes":                  ts.Status(503).Body("busy").Then(ts.Close),
+		"resets":                  ts.Status(503).Body("busy").Then(ts.Reset),
+	} {
+		for _, after := range soak.Size([]int64{0, 200_000}, []int64{0, 1000, 200_000}) {
+			for kind, body := range bodies(t, text) {
+				runAt(t, name+"/"+kind, soak.Size(http2[1:], http2), func(t *testing.T, cfg ts.Config) {
+					s := set(t, cfg, quick, step.Early(after), step.Early(after), ts.OK("done"))
+					got := s.send(http.MethodPut, body())
+					require.NoError(t, got.err)
+					assert.Equal(t, "done", got.body)
+					s.lastBody(text)
+				})
+			}
+		}
+	}
+}
+
+// TestHTTP2CloseDuringRead: the stream ends while the upload waits for its
+// source: net/http closes the body during that Read. What the Read brings later
+// is not lost.
+func TestHTTP2CloseDuringRead(t *testing.T) {
+	for name, step := range map[string]ts.Step{
+		"a response": ts.Status(503).Body("busy").Early(6).ThenRST(ts.NoError),
+		"RST_STREAM": ts.RSTStream(ts.InternalError).Early(6),
+	} {
+		runInMemory(t, name, http2, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, quick, step, ts.OK("done"))
+			pr, pw := io.Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for _, part := range []string{"first ", "second ", "third"} {
+					_, err := pw.Write([]byte(part))
+					assert.NoError(t, err)
+					synctest.Wait()
+					time.Sleep(500 * time.Millisecond)
+				}
+				_ = pw.Close()
+			})
+			got := s.send(http.MethodPut, pr)
+			require.NoError(t, got.err)
+			assert.Equal(t, "done", got.body)
+			s.lastBody("first second third")
+			wg.Wait()
+		})
+	}
+}
+
+// TestHTTP2ResponseDuringUpload: a response that comes, and ends, while the upload
+// goes on is allowed. The upload goes on until the caller closes the response's
+// body, as with a plain transport.
+func TestHTTP2ResponseDuringUpload(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {
+		runInMemory(t, name, http2, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, rule, ts.OK("going on").Early(1))
+			pr, pw := io.Pipe()
+			go func() { _, _ = pw.Write([]byte("first ")) }()
+			resp := mustRoundTrip(t, s.tr, s.request(http.MethodPut, pr))
+			assert.Equal(t, "going on", mustRead(t, resp))
+			time.Sleep(time.Second)
+			_, err := pw.Write([]byte("second"))
+			require.NoError(t, err)
+			_ = pw.Close()
+			synctest.Wait()
+			s.lastBody("first second")
+			_ = resp.Body.Close()
 		})
 	}
 }

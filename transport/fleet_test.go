@@ -290,48 +290,6 @@ func TestFleetCostsNothing(t *testing.T) {
 
 var okResponse = &http.Response{StatusCode: 200, Body: http.NoBody}
 
-// A generousFleet has tokens for everybody.
-type generousFleet struct{ *memMember }
-
-func (f generousFleet) Tell(m fleetmsg.Message) {
-	if m.Kind == fleetmsg.AskTokens {
-		go f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: m.Host, Amount: 1e9})
-	}
-}
-
-// BenchmarkFleet is the cost of a first try at a healthy host, with and without a fleet.
-func BenchmarkFleet(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		rule policy.Rule
-	}{
-		{"default", policy.Rule{}},
-		{"limiter", policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}}},
-		{"rate", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1e9, Burst: 1e9}}},
-		{"everything", costSettings()["everything"]},
-	} {
-		for _, together := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/fleet=%v", c.name, together), func(b *testing.B) {
-				config := transport.Config{Rule: c.rule, Base: rt(func(*http.Request) (*http.Response, error) { return okResponse, nil })}
-				if together {
-					config.Fleet = fleettest.Link(generousFleet{newMemFleet(0).member()})
-				}
-				tr := mustNew(b, config)
-				req := newRequest(b, http.MethodGet, "http://h.test/", nil)
-				if together && c.rule.RateLimit.PerSecond > 0 {
-					for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
-						_, _ = tr.RoundTrip(req) // asks for more and more tokens
-					}
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					_, _ = tr.RoundTrip(req)
-				}
-			})
-		}
-	}
-}
-
 // A knowingFleet tells what it knows of each host to each member that asks.
 type knowingFleet struct {
 	*memMember
@@ -563,8 +521,7 @@ func TestMembersThatLeaveKeepNoTokens(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), d)
-				defer cancel()
+				ctx := expires(t, d)
 				var streams sync.WaitGroup
 				sendAll(ctx, tr, &streams, 3)
 				streams.Wait()

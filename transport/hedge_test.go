@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -107,8 +109,7 @@ func TestHedge(t *testing.T) {
 			})
 			ev := &recorder{}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: after}}})
-			resp, err := get(t, tr, ev.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, ev.on(t.Context()))
 			assert.Equal(t, row.total, time.Since(server.start))
 			assert.Equal(t, []time.Duration{0, after}, server.arrivals())
 
@@ -134,8 +135,7 @@ func TestHedge(t *testing.T) {
 			assert.Equal(t, []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
 			assert.Equal(t, 3-row.wins, ev.all[0].Number, "the loser's number")
 			assert.Equal(t, row.wins, ev.all[1].Number, "the winner's number")
-			s := stateOf(t, tr)
-			assert.Zero(t, s.InFlight, "requests in flight")
+			idle(t, tr)
 		})
 	}
 }
@@ -143,99 +143,63 @@ func TestHedge(t *testing.T) {
 // TestWhatIsNotHedged: a request is not hedged if it must not be sent twice or if a
 // limit forbids the hedge.
 func TestWhatIsNotHedged(t *testing.T) {
-	withGetBody := func(t *testing.T, method string) *http.Request {
-		return newRequest(t, method, "http://h.test/", strings.NewReader("text"))
+	const put, post, del = http.MethodPut, http.MethodPost, http.MethodDelete
+	inMemory := func() io.Reader { return strings.NewReader("text") }
+	rate := func(burst int) policy.Rule {
+		return policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: burst}}
 	}
-	get := func(t *testing.T) *http.Request { return newRequest(t, http.MethodGet, "http://h.test/", nil) }
-	limits := func(set func(*policy.Rule)) policy.Rule {
-		var r policy.Rule
-		set(&r)
-		return r
+	spend := func(t *testing.T, tr *transport.Transport) { responds(t, tr, http.MethodGet, "http://h.test/fails") }
+	hold := func(header ...string) func(*testing.T, *transport.Transport) {
+		return func(t *testing.T, tr *transport.Transport) {
+			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, post, "http://h.test/told", header...) })
+		}
 	}
-	rows := map[string]struct {
-		req     func(t *testing.T) *http.Request
+	for name, row := range map[string]struct {
+		method  string           // GET if empty
+		body    func() io.Reader // nil: none
+		change  func(*http.Request)
+		ctx     func(context.Context) context.Context
 		rule    policy.Rule
-		prepare func(t *testing.T, tr *transport.Transport)
+		prepare func(*testing.T, *transport.Transport)
 		hedged  bool
 	}{
-		"GET":              {req: get, hedged: true},
-		"HEAD":             {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodHead, "http://h.test/", nil) }, hedged: true},
-		"GET with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodGet) }, hedged: true},
-		"GET with a GetBody of its own": {req: func(t *testing.T) *http.Request {
-			req := newRequest(t, http.MethodGet, "http://h.test/", oneShot("text"))
+		"GET":              {hedged: true},
+		"HEAD":             {method: http.MethodHead, hedged: true},
+		"GET with GetBody": {body: inMemory, hedged: true},
+		"GET with a GetBody of its own": {body: func() io.Reader { return oneShot("text") }, change: func(req *http.Request) {
 			req.GetBody = func() (io.ReadCloser, error) { return oneShot("text"), nil }
-			return req
 		}},
-		"GET with one reader in memory": {hedged: true, req: func(t *testing.T) *http.Request {
+		"GET with one reader in memory": {hedged: true, change: func(req *http.Request) {
 			r := strings.NewReader("text")
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			req.Body, req.ContentLength = io.NopCloser(r), 4
-			req.GetBody = func() (io.ReadCloser, error) {
-				_, err := r.Seek(0, io.SeekStart)
-				return io.NopCloser(r), err
-			}
-			return req
+			req.Body, req.ContentLength, req.GetBody = io.NopCloser(r), 4, seeksBack(r, io.NopCloser(r))
 		}},
-		"PUT with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
-		"DELETE":           {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodDelete, "http://h.test/", nil) }},
-		"repeatable PUT": {hedged: true, req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPut)
-			return req.WithContext(transport.WithIdempotent(req.Context()))
-		}},
-		"PUT, idempotent by the rule's word": {rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
-			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
-		"GET, against the rule's word": {req: get, rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
-		"POST":                         {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
-		"POST with GetBody":            {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPost) }},
-		"POST with a key": {req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
-			req.Header.Set("Idempotency-Key", "k")
-			return req
-		}},
-		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
-			return req.WithContext(transport.WithIdempotent(req.Context()))
-		}},
-		"repeatable POST with a trailer": {req: func(t *testing.T) *http.Request {
-			req := withGetBody(t, http.MethodPost)
+		"PUT with GetBody":                   {method: put, body: inMemory},
+		"PUT that is read once":              {method: put, body: func() io.Reader { return oneShot("text") }},
+		"PUT that can be sought":             {method: put, body: func() io.Reader { return seekable("text") }},
+		"DELETE":                             {method: del},
+		"repeatable PUT":                     {method: put, body: inMemory, ctx: transport.WithIdempotent, hedged: true},
+		"PUT, idempotent by the rule's word": {method: put, body: inMemory, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}},
+		"GET, against the rule's word":       {rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
+		"POST":                               {method: post},
+		"POST with GetBody":                  {method: post, body: inMemory},
+		"POST with a key":                    {method: post, body: inMemory, change: func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }},
+		"repeatable POST":                    {method: post, body: inMemory, ctx: transport.WithIdempotent, hedged: true},
+		"repeatable POST with a trailer": {method: post, body: inMemory, ctx: transport.WithIdempotent, change: func(req *http.Request) {
 			req.Trailer = http.Header{"X-Sum": nil}
-			return req.WithContext(transport.WithIdempotent(req.Context()))
 		}},
-		"PUT that is read once": {req: func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
-		}},
-		"PUT that can be sought": {req: func(t *testing.T) *http.Request {
-			return newRequest(t, http.MethodPut, "http://h.test/", seekable("text"))
-		}},
-		"once": {req: func(t *testing.T) *http.Request {
-			req := get(t)
-			return req.WithContext(transport.WithoutRetries(req.Context()))
-		}},
-		"one attempt": {req: get, rule: policy.Rule{MaxAttempts: 1}},
-		"budget spent": {req: get, rule: policy.Rule{RetryBudget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
-			responds(t, tr, http.MethodGet, "http://h.test/fails")
-		}},
-		"budget spent, behind a limiter": {req: get, rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Max: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
-			responds(t, tr, http.MethodGet, "http://h.test/fails")
-		}},
-		"limiter full":      {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}},
-		"limiter with room": {req: get, rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, hedged: true},
-		"rate used":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 1 })},
-		"rate left":         {req: get, rule: limits(func(r *policy.Rule) { r.RateLimit.PerSecond, r.RateLimit.Burst = 0.1, 2 }), hedged: true},
-		"during a hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), prepare: func(t *testing.T, tr *transport.Transport) {
-			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
-		}},
-		"during another scope's hold": {req: get, rule: limits(func(r *policy.Rule) { r.ShareRetryAfter = policy.On }), hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
-			time.AfterFunc(20*time.Millisecond, func() {
-				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
-			})
-		}},
-	}
-	for name, row := range rows {
+		"once":                           {ctx: transport.WithoutRetries},
+		"one attempt":                    {rule: policy.Rule{MaxAttempts: 1}},
+		"budget spent":                   {rule: policy.Rule{RetryBudget: one}, prepare: spend},
+		"budget spent, behind a limiter": {rule: policy.Rule{RetryBudget: one, Concurrency: policy.Concurrency{Max: 5}}, prepare: spend},
+		"limiter full":                   {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1}}},
+		"limiter with room":              {rule: policy.Rule{Concurrency: policy.Concurrency{Max: 2}}, hedged: true},
+		"rate used":                      {rule: rate(1)},
+		"rate left":                      {rule: rate(2), hedged: true},
+		"during a hold":                  {rule: sharing, prepare: hold()},
+		"during another scope's hold":    {rule: sharing, prepare: hold("Authorization: Bearer x"), hedged: true},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			var slow atomic.Int64
-			var bodies []string
-			server := script()
+			slow := script(status(200).Delay(time.Second))
 			base := rt(func(req *http.Request) (*http.Response, error) {
 				switch req.URL.Path {
 				case "/told":
@@ -243,15 +207,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				case "/fails":
 					return play(req, status(503))
 				}
-				slow.Add(1)
-				if req.Body != nil {
-					text, _ := io.ReadAll(req.Body)
-					_ = req.Body.Close()
-					server.mu.Lock()
-					bodies = append(bodies, string(text))
-					server.mu.Unlock()
-				}
-				return play(req, status(200).Delay(time.Second))
+				return slow.RoundTrip(req)
 			})
 			rule := row.rule
 			rule.Hedge, rule.Backoff = policy.Hedge{Delay: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
@@ -259,19 +215,25 @@ func TestWhatIsNotHedged(t *testing.T) {
 			if row.prepare != nil {
 				row.prepare(t, tr)
 			}
-			before := slow.Load()
-			resp := mustRoundTrip(t, tr, row.req(t))
-			_ = resp.Body.Close()
-			if row.hedged {
-				count(t, 2, slow.Load()-before, "request sent")
-			} else {
-				count(t, 1, slow.Load()-before, "request sent")
+			var body io.Reader
+			if row.body != nil {
+				body = row.body()
 			}
-			for _, text := range bodies {
-				assert.Equal(t, "text", text)
+			req := newRequest(t, cmp.Or(row.method, http.MethodGet), "http://h.test/", body)
+			if row.change != nil {
+				row.change(req)
+			}
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(req.Context()))
+			}
+			hasBody := req.Body != nil
+			_ = mustRoundTrip(t, tr, req).Body.Close()
+			slow.sent(t, map[bool]int{false: 1, true: 2}[row.hedged])
+			for _, text := range slow.bodies {
+				assert.Equal(t, hasBody, text == "text")
 			}
 			synctest.Wait()
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
+			idle(t, tr)
 		})
 	}
 }
@@ -314,8 +276,7 @@ func TestHedgeAndRetry(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 				MaxAttempts: 3, Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 			}})
-			resp, err := get(t, tr, ev.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, ev.on(t.Context()))
 			assert.Equal(t, row.want, resp.StatusCode)
 			assert.NotEmpty(t, mustRead(t, resp))
 			_ = resp.Body.Close()
@@ -367,41 +328,6 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	})
 }
 
-// TestHedgeGoexit: given a base transport that calls runtime.Goexit, as a test's
-// FailNow does, when the attempt runs in a goroutine of the hedge, then the
-// caller's goroutine ends too, as it would without a hedge.
-func TestHedgeGoexit(t *testing.T) {
-	for name, base := range map[string]rt{
-		"in the first attempt": func(*http.Request) (*http.Response, error) {
-			runtime.Goexit()
-			return nil, nil
-		},
-		"in the hedge": numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n == 1 {
-				return nil, pause(req, time.Minute)
-			}
-			runtime.Goexit()
-			return nil, nil
-		}),
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}})
-			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-			returned, panicked, done := false, any(nil), make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { panicked = recover() }()
-				_, _ = tr.RoundTrip(req)
-				returned = true
-			}()
-			<-done
-			assert.False(t, returned, "RoundTrip must not return without a response")
-			assert.Nil(t, panicked)
-			assert.Zero(t, tr.Snapshot().Hosts[0].InFlight, "requests in flight")
-		})
-	}
-}
-
 // Given an attempt that lost its race, and a base that ignores the context, when the
 // response arrives and the Close of its body panics or blocks, then neither the process
 // nor the caller notices.
@@ -440,40 +366,6 @@ func TestLateResponseWithABadBody(t *testing.T) {
 	}
 }
 
-// TestFailureOfAHedge: a final failure of the hedge does not end the first attempt of a safe request.
-// It counts if the first gets nothing better.
-func TestFailureOfAHedge(t *testing.T) {
-	const later = 300 * time.Millisecond
-	rows := map[string]struct {
-		first, second answer
-		want          int
-		at            time.Duration
-	}{
-		"a 404 before a 200":        {status(200).Delay(later), status(404), 200, later},
-		"a 501 before a 200":        {status(200).Delay(later), status(501), 200, later},
-		"a 404 before a 304":        {status(304).Delay(later), status(404), 304, later},
-		"a 404 before a 403":        {status(403).Delay(later), status(404), 404, later},
-		"a 404 before a 503":        {status(503).Delay(later), status(404), 404, later},
-		"a 404 before an error":     {deafly(later, faults.Fail(io.ErrUnexpectedEOF)), status(404), 404, later},
-		"a 304 ends the first":      {status(200).Delay(later), status(304), 304, 50 * time.Millisecond},
-		"a 404 of the first counts": {status(404).Delay(later), faults.Hang(), 404, later},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			server := script(row.first, row.second)
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
-			resp := mustGet(t, tr)
-			assert.Equal(t, row.want, resp.StatusCode)
-			assert.Equal(t, row.at, time.Since(server.start))
-			mustRead(t, resp)
-			_ = resp.Body.Close()
-			synctest.Wait()
-			assert.Equal(t, 2, server.attempts(), "attempts")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
-		})
-	}
-}
-
 // TestVerdictOnAHedge: a response with the status of a success that a classifier wants to be retried
 // does not end the first attempt.
 func TestVerdictOnAHedge(t *testing.T) {
@@ -488,13 +380,12 @@ func TestVerdictOnAHedge(t *testing.T) {
 				return classify.Unknown
 			},
 		}})
-		resp := mustGet(t, tr)
+		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Empty(t, resp.Header.Get("X-Failed"), "the caller has the response of the first")
 		assert.Equal(t, time.Second, time.Since(server.start))
-		_ = resp.Body.Close()
 		synctest.Wait()
 		assert.Equal(t, 2, server.attempts(), "attempts")
-		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots")
+		idle(t, tr)
 	})
 }
 
@@ -522,8 +413,7 @@ func TestVerdictOnAHedgeThatTakesTime(t *testing.T) {
 					return classify.Unknown
 				},
 			}})
-			resp := mustGet(t, tr)
-			_ = resp.Body.Close()
+			resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 			assert.Equal(t, row.took, time.Since(server.start))
 			assert.Equal(t, row.got, resp.StatusCode)
 			time.Sleep(time.Second) // until the classifier returns
@@ -660,62 +550,58 @@ func TestRefusedHedgeGivesTheBudgetBack(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 			RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 2}, RetryBudget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{Delay: time.Second},
 		}})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			responds(t, tr, http.MethodGet, "http://h.test/")
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { responds(t, tr, http.MethodGet, "http://h.test/") })
 		synctest.Wait()
 		assert.Equal(t, 200, responds(t, tr, http.MethodPut, "http://h.test/"), "the PUT is retried")
-		<-done
+		other.Wait()
 	})
 }
 
-// TestHedgeOfAnUnsafeRequest: the server acts on the first attempt and refuses the
-// second. The refusal arrives first. The caller is not told that the request failed.
-func TestHedgeOfAnUnsafeRequest(t *testing.T) {
-	const second, later = 60 * time.Millisecond, 300 * time.Millisecond
-	rows := map[string]struct {
-		method    string
-		plain     bool // the caller did not call Repeatable
-		responses []answer
-		want      int
-		at        time.Duration
-		reasons   []transport.Reason
+// TestWhichResponseOfARaceCounts: a final failure does not end the race, because the other attempt may do better. So the caller of
+// a request that may act is not told that it failed if the server acted on one attempt and refused the other.
+func TestWhichResponseOfARaceCounts(t *testing.T) {
+	const later, second = 300 * time.Millisecond, 60 * time.Millisecond
+	lost := faults.Fail(io.ErrUnexpectedEOF)
+	refused := func(code int) answer { return deafly(10*time.Millisecond, status(code)) }
+	for name, row := range map[string]struct {
+		method        string
+		first, second answer
+		want          int
+		at            time.Duration
 	}{
-		"not hedged by default": {method: http.MethodDelete, plain: true,
-			responses: []answer{deafly(later, status(202)), status(404)}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
-		"a 4xx waits for a success": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(202)), deafly(10*time.Millisecond, status(404))}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"a 412 waits for a success": {method: http.MethodPut,
-			responses: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the first attempt's 4xx waits as well": {method: http.MethodPost,
-			responses: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"both attempts get a 4xx": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the other attempt fails": {method: http.MethodDelete,
-			responses: []answer{deafly(later, faults.Fail(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"the other response would be retried": {method: http.MethodDelete,
-			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-		"a success does not wait": {method: http.MethodDelete,
-			responses: []answer{status(404).Delay(later), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}},
-	}
-	for name, row := range rows {
+		"GET: a 404 before a 200":                     {http.MethodGet, status(200).Delay(later), status(404), 200, later},
+		"GET: a 501 before a 200":                     {http.MethodGet, status(200).Delay(later), status(501), 200, later},
+		"GET: a 404 before a 304":                     {http.MethodGet, status(304).Delay(later), status(404), 304, later},
+		"GET: a 404 before a 403":                     {http.MethodGet, status(403).Delay(later), status(404), 404, later},
+		"GET: a 404 before a 503":                     {http.MethodGet, status(503).Delay(later), status(404), 404, later},
+		"GET: a 404 before an error":                  {http.MethodGet, deafly(later, lost), status(404), 404, later},
+		"GET: a 304 ends the first":                   {http.MethodGet, status(200).Delay(later), status(304), 304, 50 * time.Millisecond},
+		"GET: a 404 of the first counts":              {http.MethodGet, status(404).Delay(later), faults.Hang(), 404, later},
+		"DELETE: a 4xx waits for a success":           {http.MethodDelete, deafly(later, status(202)), refused(404), 202, later},
+		"PUT: a 412 waits for a success":              {http.MethodPut, deafly(later, status(201)), refused(412), 201, later},
+		"POST: the first attempt's 4xx waits as well": {http.MethodPost, deafly(later, status(400)), deafly(later, status(200)), 200, later + 50*time.Millisecond},
+		"DELETE: both attempts get a 4xx":             {http.MethodDelete, deafly(later, status(404)), refused(410), 410, later},
+		"DELETE: the other attempt fails":             {http.MethodDelete, deafly(later, lost), refused(404), 404, later},
+		"DELETE: the other would be retried":          {http.MethodDelete, deafly(later, status(503)), refused(404), 404, later},
+		"DELETE: a success does not wait":             {http.MethodDelete, status(404).Delay(later), refused(202), 202, second},
+	} {
 		inBubble(t, name, func(t *testing.T) {
-			server, ev := script(row.responses...), &recorder{}
-			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}}})
+			server, ev := script(row.first, row.second), &recorder{}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Delay: 50 * time.Millisecond}, Concurrency: policy.Concurrency{Max: 5}}})
 			ctx := ev.on(t.Context())
-			if !row.plain {
+			if row.method != http.MethodGet {
 				ctx = transport.WithIdempotent(ctx)
 			}
-			start := time.Now()
 			resp := mustRoundTrip(t, tr, newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
 			assert.Equal(t, row.want, resp.StatusCode)
-			assert.Equal(t, row.at, time.Since(start))
-			wantText(t, resp.Body, "body of "+http.StatusText(row.want))
+			assert.Equal(t, row.at, time.Since(server.start))
+			assert.Equal(t, row.want != 304, mustRead(t, resp) == "body of "+http.StatusText(row.want))
 			_ = resp.Body.Close()
-			assert.Equal(t, row.reasons, ev.reasons())
+			assert.Equal(t, []transport.Reason{transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
 			time.Sleep(time.Second) // for a loser that ignores its context
+			server.sent(t, 2)
+			idle(t, tr)
 		})
 	}
 }
@@ -740,10 +626,11 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 	}
 }
 
-// A panic in a hedged request reaches the caller, as it would without a hedge. All attempts end, and no slot stays
-// in use.
+// A panic in a hedged request reaches the caller, as it would without a hedge. If a base ends its goroutine, as FailNow of a test
+// does, that of the caller ends. All attempts end, and no slot stays in use.
 func TestPanicsInARace(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("mine") }
+	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
 	trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 		if a.Kind == transport.AttemptHedge {
 			panic("mine")
@@ -759,27 +646,39 @@ func TestPanicsInARace(t *testing.T) {
 	for name, row := range map[string]struct {
 		responses []answer
 		config    transport.Config
+		exits     bool // nothing panics
 	}{
-		"the first, alone":            {responses: []answer{panics}},
-		"the first, beside a second":  {responses: []answer{deafly(2*time.Second, panics), faults.Hang()}},
-		"the second":                  {responses: []answer{faults.Hang(), panics}},
-		"the second, after a failure": {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)}},
-		"a trace":                     {responses: []answer{faults.Hang()}, config: transport.Config{Traces: []*transport.Trace{trace}}},
-		"a classifier":                {responses: []answer{faults.Hang(), status(418)}, config: transport.Config{Rule: classifies}},
+		"the first, alone":                  {responses: []answer{panics}},
+		"the first, beside a second":        {responses: []answer{deafly(2*time.Second, panics), faults.Hang()}},
+		"the second":                        {responses: []answer{faults.Hang(), panics}},
+		"the second, after a failure":       {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)}},
+		"the first exits, alone":            {responses: []answer{exits}, exits: true},
+		"the first exits, beside a second":  {responses: []answer{deafly(2*time.Second, exits), faults.Hang()}, exits: true},
+		"the second exits":                  {responses: []answer{faults.Hang(), exits}, exits: true},
+		"the second exits, after a failure": {responses: []answer{deafly(2*time.Second, status(503)), deafly(2*time.Second, exits)}, exits: true},
+		"a trace":                           {responses: []answer{faults.Hang()}, config: transport.Config{Traces: []*transport.Trace{trace}}},
+		"a classifier":                      {responses: []answer{faults.Hang(), status(418)}, config: transport.Config{Rule: classifies}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			base := script(row.responses...)
 			row.config.Rule = row.config.Rule.Or(policy.Rule{Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5}})
 			tr := over(t, row.config, base)
-			assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil)) })
+			returned, panicked := false, any(nil)
+			var caller sync.WaitGroup
+			caller.Go(func() {
+				defer func() { panicked = recover() }()
+				_, _ = get(t, tr, t.Context())
+				returned = true
+			})
+			caller.Wait()
+			assert.False(t, returned, "RoundTrip must not return without a response")
+			assert.Equal(t, map[bool]any{false: "mine", true: nil}[row.exits], panicked)
 			synctest.Wait()
 			assert.NotEmpty(t, base.reqs)
 			for _, sent := range base.reqs {
 				assert.Error(t, sent.Context().Err())
 			}
-			s := stateOf(t, tr)
-			assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-			assert.Zero(t, s.InFlight, "requests in flight")
+			idle(t, tr)
 		})
 	}
 }
@@ -808,78 +707,11 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On, Hedge: policy.Hedge{Delay: time.Second}}},
 			script(status(200).Delay(3*time.Second), status(429, "Retry-After: 30")))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/")) })
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, stateOf(t, tr).ThrottledKeys, "throttled keys")
-		<-done
-	})
-}
-
-// Every body that GetBody made is closed. A body that may share its reader with
-// the other bodies is not hedged.
-func TestBodiesOfHedgesAreClosed(t *testing.T) {
-	rows := map[string]struct {
-		rule   policy.Rule
-		hedged bool
-	}{
-		"may go":       {},
-		"limiter full": {rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}},
-		"rate used":    {rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}},
-	}
-	for name, row := range rows {
-		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}.Or(row.rule).Or(exact)},
-				script(deafly(3*time.Second, status(503)), status(200)))
-			first, made := oneShot("text"), []*body(nil)
-			req := newRequest(t, http.MethodGet, "http://h.test/", first)
-			req.GetBody = func() (io.ReadCloser, error) {
-				b := oneShot("text")
-				made = append(made, b)
-				return b, nil
-			}
-			ev := &recorder{}
-			resp := mustRoundTrip(t, tr, req.WithContext(ev.on(t.Context())))
-			_ = resp.Body.Close()
-			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
-			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonOutrun))
-			count(t, 1, first.closed(), "body closed")
-			for i, b := range made {
-				count(t, 1, b.closed(), "body closed", "body %d of %d", i+1, len(made))
-			}
-		})
-	}
-}
-
-// An attempt that was outrun shares nothing with the caller's request, which may
-// change when the response is closed.
-func TestOutrunAttemptSharesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		gone := make(chan struct{})
-		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Second}}},
-			numbered(func(req *http.Request, n int) (*http.Response, error) {
-				if n > 1 {
-					return play(req, status(200))
-				}
-				defer close(gone)
-				<-req.Context().Done()
-				for range 1000 {
-					_, _ = req.Header.Get("X-Test"), req.URL.Path
-				}
-				return nil, req.Context().Err()
-			}))
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		resp := mustRoundTrip(t, tr, req)
-		_, _ = io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		for range 1000 {
-			req.Header.Set("X-Test", "next")
-			req.URL.Path = "/next"
-		}
-		<-gone
+		other.Wait()
 	})
 }
 
@@ -915,39 +747,41 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{Delay: time.Second}, Concurrency: policy.Concurrency{Max: 5},
 		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
-		}()
+		var other sync.WaitGroup
+		other.Go(func() { assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/")) })
 		time.Sleep(time.Minute)
 		count(t, 1, b.closed(), "body closed")
 		assert.Equal(t, 1, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		<-done
+		other.Wait()
 		assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
 	})
 }
 
-// An attempt of a race that has not run yet already has its copy of the request.
-// The caller may use the request again when it has a response (seen with -race).
+// An attempt of a race that was outrun, or has not run yet, has a copy of the request. The caller may change the request and use it
+// again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Delay: time.Millisecond}}.Or(quick)}, numbered(func(req *http.Request, n int) (*http.Response, error) {
-			if n%2 == 1 { // a first attempt
+			if n%4 == 1 || n%4 == 0 { // the first attempt of a request, and the hedge of the next, win
 				time.Sleep(3 * time.Millisecond)
 				return play(req, status(200))
 			}
-			time.Sleep(6 * time.Millisecond)
+			<-req.Context().Done()
+			for range 1000 {
+				_, _ = req.Header.Get("X-Reused"), req.URL.Path
+			}
 			return nil, errors.New("late")
 		}))
 		for range 20 {
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 			resp := mustRoundTrip(t, tr, req)
 			_ = resp.Body.Close()
-			req.Method = http.MethodHead
-			req.Header.Set("X-Reused", "1")
+			for range 1000 {
+				req.Method, req.URL.Path = http.MethodHead, "/next"
+				req.Header.Set("X-Reused", "1")
+			}
+			time.Sleep(10 * time.Millisecond) // the other attempt ends
 		}
-		time.Sleep(time.Second) // the last hedge ends
 	})
 }
 

@@ -7,10 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"net"
 	"net/http"
@@ -101,6 +98,18 @@ func inMemory(t *testing.T, protocols []protocol, test func(*testing.T, ts.Confi
 			test(t, cfg)
 		})
 	}
+}
+
+// runAt is a subtest that calls at.
+func runAt(t *testing.T, name string, protocols []protocol, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { at(t, protocols, test) })
+}
+
+// runInMemory is a subtest that calls inMemory.
+func runInMemory(t *testing.T, name string, protocols []protocol, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inMemory(t, protocols, test) })
 }
 
 // bubble runs a test in virtual time.
@@ -260,21 +269,6 @@ func bodies(t *testing.T, text string) map[string]func() io.Reader {
 		},
 	}
 }
-
-// A sum is the hash and the length of the bytes that are written to it.
-type sum struct {
-	hash.Hash
-	n int64
-}
-
-func newSum() *sum { return &sum{Hash: sha256.New()} }
-
-func (s *sum) Write(p []byte) (int, error) {
-	s.n += int64(len(p))
-	return s.Hash.Write(p)
-}
-
-func (s *sum) hex() string { return hex.EncodeToString(s.Sum(nil)) }
 
 // lastBody asserts that the last request brought its body whole.
 func (s *stage) lastBody(text string) {
@@ -581,6 +575,16 @@ func hostState(t testing.TB, tr *transport.Transport, name string) transport.Hos
 	return all[i]
 }
 
+// idle asserts that nothing of http://h.test is in use, and nobody waits.
+func idle(t testing.TB, tr *transport.Transport) {
+	t.Helper()
+	s := stateOf(t, tr)
+	assert.Zero(t, s.InFlight, "requests in flight")
+	assert.Zero(t, s.ConcurrencyInUse, "slots in use")
+	assert.Zero(t, s.ConcurrencyWaiting, "requests at the limiter")
+	assert.Zero(t, s.RetriesWaiting, "retries in line")
+}
+
 // deafly does not notice that the client has left.
 func deafly(d time.Duration, a answer) rt {
 	return func(req *http.Request) (*http.Response, error) {
@@ -595,6 +599,26 @@ func over(t testing.TB, c transport.Config, base http.RoundTripper) *transport.T
 	c.Base = base
 	return mustNew(t, c)
 }
+
+// expires returns a context with a deadline.
+func expires(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// cancels closes the Request.Cancel of a request after a time, as old callers do.
+func cancels(req *http.Request, after time.Duration) {
+	canceled := make(chan struct{})
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	req.Cancel = canceled
+	time.AfterFunc(after, func() { close(canceled) })
+}
+
+// backoffFunc is a Backoff made of a function.
+type backoffFunc func(n int, prev time.Duration) time.Duration
+
+func (f backoffFunc) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
 type readFunc func([]byte) (int, error)
 

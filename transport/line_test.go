@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -401,10 +402,9 @@ func TestContinuationsWaitInLine(t *testing.T) {
 		text := strings.Repeat("x", 1000)
 		base := cutter(text, 10, 10, 10)
 		tr := over(t, transport.Config{Rule: policy.Rule{RetryBudget: one, Backoff: backoff.Constant(30 * time.Second), MaxAttempts: 100}}, base)
-		resp, err := get(t, tr, t.Context())
-		require.NoError(t, err)
+		resp := mustGetWith(t, tr, t.Context())
 		begin := time.Now()
-		_, err = io.ReadAll(resp.Body)
+		_, err := io.ReadAll(resp.Body)
 		require.Error(t, err)
 		assert.LessOrEqual(t, time.Since(begin), 2*10*time.Second)
 		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
@@ -421,7 +421,9 @@ func TestPanicsOfThoseWhoWait(t *testing.T) {
 		"RetryAfter": func(r *policy.Rule, _ *http.Request, blow func()) {
 			r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) { blow(); return 0, false }
 		},
-		"back-off": func(r *policy.Rule, _ *http.Request, blow func()) { r.Backoff = blowing{blow} },
+		"back-off": func(r *policy.Rule, _ *http.Request, blow func()) {
+			r.Backoff = backoffFunc(func(n int, prev time.Duration) time.Duration { blow(); return backoff.Exponential{}.Delay(n, prev) })
+		},
 		"GetBody": func(r *policy.Rule, req *http.Request, blow func()) {
 			req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("text"))
 			req.GetBody = func() (io.ReadCloser, error) { blow(); return io.NopCloser(strings.NewReader("text")), nil }
@@ -475,7 +477,7 @@ func TestPanicOfTheKeyAfterASuccess(t *testing.T) {
 	closed, broken := false, false
 	code := 429
 	base := rt(func(*http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: closer{strings.NewReader("text"), func() { closed = true }}}
+		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: badBody{strings.NewReader("text").Read, func() { closed = true }}}
 		code = 200
 		return resp, nil
 	})
@@ -493,14 +495,6 @@ func TestPanicOfTheKeyAfterASuccess(t *testing.T) {
 }
 
 type blowKey struct{}
-
-// A blowing back-off may panic.
-type blowing struct{ blow func() }
-
-func (b blowing) Delay(n int, prev time.Duration) time.Duration {
-	b.blow()
-	return backoff.Exponential{}.Delay(n, prev)
-}
 
 // An Update that turns the budget off, or makes it larger, lets those go who wait.
 func TestUpdateLetsWaitersGo(t *testing.T) {
@@ -543,8 +537,7 @@ func TestManyWaiters(t *testing.T) {
 		cancel()
 		all.Wait()
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).RetriesWaiting)
-		assert.Zero(t, stateOf(t, tr).InFlight)
+		idle(t, tr)
 	})
 }
 
@@ -568,9 +561,7 @@ func TestWaitersLeaveAtAnyTime(t *testing.T) {
 				}
 			})
 			assert.LessOrEqual(t, time.Since(base.start), back+16*time.Second)
-			s := stateOf(t, tr)
-			assert.Zero(t, s.RetriesWaiting)
-			assert.Zero(t, s.InFlight)
+			idle(t, tr)
 		})
 	}
 }
@@ -617,5 +608,136 @@ func TestOtherPathsKeepTheirRetries(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		all.Wait()
+	})
+}
+
+// one is a budget with one retry in it, which does not come back.
+var one = policy.RetryBudget{Ratio: -1, MinPerSecond: 1e-6}
+
+// TestBudgetStopIsReal: what the caller gets is the response or the error itself,
+// marked, and a Transport around this one leaves it alone.
+func TestBudgetStopIsReal(t *testing.T) {
+	const requests = 3
+	for name, response := range map[string]answer{"response": status(503), "error": faults.Fail(syscall.ECONNRESET)} {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(response)
+			ev := &recorder{}
+			inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), RetryBudget: one}})
+			tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+			for i := range requests {
+				resp, err := get(t, tr, ev.on(t.Context()))
+				want := 1
+				if i == 0 {
+					want = 2 // the one retry
+				}
+				if name == "response" {
+					require.NoError(t, err)
+					assert.Equal(t, "body of Service Unavailable", mustRead(t, resp))
+					_ = resp.Body.Close()
+					reason, attempts, ok := unretried(resp)
+					assert.True(t, ok)
+					assert.Equal(t, transport.ReasonRetryBudget, reason)
+					assert.Len(t, attempts, want, "attempts")
+					continue
+				}
+				assert.Nil(t, resp)
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				e := errorAs[*transport.Error](t, err)
+				assert.Equal(t, transport.ReasonRetryBudget, e.Reason)
+				assert.True(t, e.GaveUp())
+				assert.Len(t, e.Attempts, want, "attempts")
+			}
+			base.sent(t, requests+1, "the outer one sent nothing again")
+			assert.Contains(t, ev.reasons(), transport.ReasonRetryBudget)
+			assert.Contains(t, ev.reasons(), transport.ReasonNested)
+		})
+	}
+}
+
+// TestBudgetIsRefunded: a retry that is not sent does not count.
+func TestBudgetIsRefunded(t *testing.T) {
+	rows := map[string]struct {
+		rule policy.Rule
+		run  func(t *testing.T, tr *transport.Transport)
+		ends transport.Reason
+	}{
+		"the sleep is cancelled": {ends: transport.ReasonCanceled, run: func(t *testing.T, tr *transport.Transport) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			time.AfterFunc(time.Second, cancel)
+			_, err := get(t, tr, ctx)
+			assert.ErrorIs(t, err, context.Canceled)
+		}},
+		"its turn is past the deadline": {ends: transport.ReasonThrottled, rule: sharing, run: func(t *testing.T, tr *transport.Transport) {
+			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := get(t, tr, ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}},
+		"the limiter is full": {
+			ends: transport.ReasonConcurrency,
+			rule: policy.Rule{Concurrency: policy.Concurrency{FailFast: policy.On, Max: 1}},
+			run: func(t *testing.T, tr *transport.Transport) {
+				time.AfterFunc(5*time.Second, func() {
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
+					if assert.NoError(t, err) {
+						time.AfterFunc(time.Minute, func() { _ = resp.Body.Close() })
+					}
+				})
+				_, err := get(t, tr, t.Context())
+				assert.Equal(t, transport.ReasonConcurrency, errorAs[*transport.Error](t, err).Reason)
+				time.Sleep(time.Minute)
+			},
+		},
+		"the body cannot be made again": {ends: transport.ReasonNotReplayable, run: func(t *testing.T, tr *transport.Transport) {
+			req := newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+			resp := mustRoundTrip(t, tr, req)
+			assert.Equal(t, 503, resp.StatusCode)
+			_ = resp.Body.Close()
+		}},
+	}
+	for name, row := range rows {
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				switch req.URL.Path {
+				case "/minute":
+					return play(req, status(429, "Retry-After: 60"))
+				case "/stream":
+					return play(req, status(200))
+				}
+				return play(req, status(503))
+			})
+			ev := &recorder{}
+			rule := row.rule
+			rule.Backoff, rule.RetryBudget = backoff.Constant(10*time.Second), one
+			tr := mustNew(t, transport.Config{Base: base, Rule: rule, Traces: []*transport.Trace{ev.trace()}})
+			row.run(t, tr)
+			assert.Contains(t, ev.reasons(), row.ends)
+			assert.InDelta(t, 1, stateOf(t, tr).RetryBudget, 1e-3)
+		})
+	}
+}
+
+// TestRefusedCallsEarnNoRetries: a share of what is sent is a share of what the
+// host sees; callers that try again and again behind a full limiter add nothing.
+func TestRefusedCallsEarnNoRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
+			Backoff:     backoff.Constant(0),
+			RetryBudget: policy.RetryBudget{Ratio: 0.01, MinPerSecond: -1},
+			Concurrency: policy.Concurrency{FailFast: policy.On, Max: 1},
+		}})
+		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot
+		require.NoError(t, err)
+		left := stateOf(t, tr).RetryBudget
+		require.Less(t, left, 0.1)
+		for range 1000 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.ErrorIs(t, err, transport.ErrNotSent)
+		}
+		assert.InDelta(t, left, stateOf(t, tr).RetryBudget, 1e-9)
+		assert.EqualValues(t, 1, stateOf(t, tr).Requests, "requests counted")
+		_ = stream.Body.Close()
 	})
 }

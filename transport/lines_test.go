@@ -1,3 +1,5 @@
+// The lines of the log, the changes of hosts, and the stories of requests.
+
 package transport_test
 
 import (
@@ -13,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -27,7 +30,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/iotest"
+	"testing/synctest"
 	"time"
 	"unicode"
 	"weak"
@@ -39,7 +42,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
-	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -133,71 +135,6 @@ func (s *switched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return play(req, faults.Status(200))
 }
 
-// TestConditionsInTheLog: each condition has one line when it begins, and one when it is over. The lines of single requests are
-// left out here.
-func TestConditionsInTheLog(t *testing.T) {
-	send := func(t *testing.T, tr *transport.Transport, n int) {
-		together(n, func(int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
-	}
-	for _, row := range []struct {
-		name string
-		rule policy.Rule
-		base http.RoundTripper
-		play func(t *testing.T, tr *transport.Transport)
-		want []string
-	}{
-		{"its own limiter", policy.Rule{Concurrency: policy.Concurrency{Max: 1}}, script(faults.Status(200).Delay(700 * time.Millisecond)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 3)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN concurrency limit reached reason=concurrency since=00:00:00 limit=1", "INFO concurrency limit no longer reached reason=concurrency since=00:00:00 limit=1"}},
-		{"its own rate, while others still wait", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1. / 30, Burst: 1}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				all := make(chan struct{})
-				go func() { defer close(all); send(t, tr, 3) }()
-				time.Sleep(45 * time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := fetch(t, tr, ctx, "http://h.test/") // looks whether it is over
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				<-all
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, with a limiter", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1 / 2.6, Burst: 1}, Concurrency: policy.Concurrency{Max: 10}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 3)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00 waiting=1", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-		{"its own rate, too late for the caller", policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1, Burst: 1}}, script(faults.Status(200)),
-			func(t *testing.T, tr *transport.Transport) {
-				send(t, tr, 1)
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				_, err := fetch(t, tr, ctx, "http://h.test/")
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				time.Sleep(time.Minute)
-				send(t, tr, 1)
-			},
-			[]string{"WARN rate limit reached reason=rate_limit since=00:00:00", "INFO rate limit no longer reached reason=rate_limit since=00:00:00"}},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			var log journal
-			tr := mustNew(t, transport.Config{Rule: row.rule, Base: row.base, Logger: log.above(slog.LevelInfo)})
-			row.play(t, tr)
-			for _, r := range log.records() {
-				assert.Equal(t, "http://h.test", attr(r, "host"))
-			}
-			assert.Equal(t, row.want, withoutRequests(log.lines()))
-		})
-	}
-}
-
 // withoutRequests returns the lines that are not about a single request alone.
 func withoutRequests(lines []string) (all []string) {
 	for _, line := range lines {
@@ -211,122 +148,14 @@ func withoutRequests(lines []string) (all []string) {
 // ofRequest reports whether a line of level Info is about a single request.
 func ofRequest(line string) bool { return strings.HasPrefix(line, "INFO request ") }
 
-// TestDown: a host is down after ten failures in a row over a second. A success begins the count anew.
-// A caller who hangs up, a 429, and a request whose own body fails say nothing.
-func TestDown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log journal
-		fail, well := faults.Fail(errRefused), faults.Status(404)
-		nine := slices.Repeat([]answer{fail}, 9)
-		steps := script(slices.Concat(nine, []answer{well}, nine, []answer{faults.Hang(), status(429), fail, well})...)
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
-			if req.Method == http.MethodPost {
-				_, err := io.Copy(io.Discard, req.Body)
-				return nil, &net.OpError{Op: "readfrom", Net: "tcp", Err: err}
-			}
-			return steps.RoundTrip(req)
-		})})
-		send := func(n int) {
-			for range n {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				time.Sleep(200 * time.Millisecond)
-			}
-		}
-		state := func() bool { return stateOf(t, tr).Down }
-		send(19)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := fetch(t, tr, ctx, "http://h.test/")
-		require.ErrorIs(t, err, context.Canceled)
-		send(1)
-		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", iotest.ErrReader(syscall.ECONNRESET)))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		assert.Empty(t, log.lines())
-		assert.False(t, state())
-		send(1)
-		assert.Len(t, log.lines(), 1, "lines of the log")
-		assert.True(t, state())
-		send(1)
-		assert.Len(t, log.lines(), 1, "lines of the log")
-		assert.False(t, state())
-	})
-}
-
-// TestSixLinesPerMinute: a host that is down again and again has six lines within any minute. The
-// first request after that minute tells how it is then.
-func TestSixLinesPerMinute(t *testing.T) {
-	for name, row := range map[string]struct {
-		downAtLast bool
-		state      string
-	}{
-		"back": {false, "INFO changed often reason=circuit_open since=00:00:48"},
-		"down": {true, `WARN changed often reason=circuit_open since=00:00:50 error="connection refused"`},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			var log journal
-			var seen changes
-			base := switched{fail: errRefused}
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: &base})
-			send := func(down bool) {
-				base.down.Store(down)
-				for range 11 {
-					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-					time.Sleep(100 * time.Millisecond)
-				}
-			}
-			start := time.Now()
-			for time.Since(start) < 50*time.Second {
-				send(true)
-				send(false)
-			}
-			send(row.downAtLast)
-			assert.GreaterOrEqual(t, len(seen.told()), 46, "the hook hears of each")
-			for _, r := range log.records() {
-				assert.False(t, attr(r, "since").(time.Time).After(r.Time), "%v", r)
-			}
-			assert.Len(t, log.lines(), 6, "lines of the log")
-			time.Sleep(time.Until(start.Add(time.Minute)))
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Empty(t, log.lines(), "within the minute")
-			time.Sleep(time.Second)
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			r := log.records()
-			assert.Equal(t, []string{row.state}, log.lines())
-			assert.Equal(t, "http://h.test", attr(r[0], "host"))
-			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			assert.Empty(t, log.lines(), "it is told once")
-			time.Sleep(time.Minute)
-			send(!row.downAtLast)
-			assert.Len(t, log.lines(), 1, "later changes have their lines again")
-		})
-	}
-}
-
-// An Update may turn a concurrency limit on while requests wait for the rate alone.
-func TestLimiterIsTurnedOnWhileTheRateHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log testkit.Text
-		slow := policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}
-		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: slow, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		for range 3 {
-			_ = mustGet(t, tr).Body.Close()
-		}
-		require.Contains(t, log.String(), "rate limit reached")
-		limited := policy.Rule{Concurrency: policy.Concurrency{Max: 5}}.Or(slow)
-		require.NoError(t, tr.Update(limited, nil))
-		time.Sleep(2 * time.Minute)
-		assert.NotPanics(t, func() { _ = mustGet(t, tr).Body.Close() })
-		assert.Contains(t, log.String(), "rate limit no longer reached")
-	})
-}
-
 // TestStateOfSeveralConditions: the line says all that lasts, each condition once.
 func TestStateOfSeveralConditions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
+		var seen changes
 		base := switched{fail: errRefused}
 		held := false
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Logger: log.above(slog.LevelInfo), Traces: []*transport.Trace{seen.trace()}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			if held {
 				return play(req, faults.Status(503).Header("Retry-After", "60"))
 			}
@@ -350,6 +179,7 @@ func TestStateOfSeveralConditions(t *testing.T) {
 		send("a", 1)
 		send("b", 1)
 		assert.Len(t, log.lines(), 6, "lines of the log")
+		assert.Greater(t, len(seen.told()), 9, "the hook hears of each")
 		time.Sleep(30 * time.Second)
 		held = false
 		send("c", 1)
@@ -377,6 +207,9 @@ func TestLinesOfAttempts(t *testing.T) {
 		"a retry": {exact, []answer{faults.Status(503), faults.Status(200)}, []string{
 			"DEBUG attempt number=1 kind=first status=503 class=ambiguous reason=retry delay=1s",
 			"DEBUG attempt number=2 kind=retry status=200 class=final reason=final"}},
+		"a retry that waits for a limit": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5}}.Or(exact), []answer{faults.Status(503), faults.Status(200).Delay(300 * time.Millisecond)}, []string{
+			"DEBUG attempt number=1 kind=first status=503 class=ambiguous reason=retry delay=1s",
+			"DEBUG attempt number=2 kind=retry status=200 class=final reason=final waited=1s waited_for=rate_limit duration=300ms"}},
 		"an error": {policy.Rule{MaxAttempts: 2}.Or(exact), []answer{faults.Fail(io.ErrUnexpectedEOF)}, []string{
 			`DEBUG attempt number=1 kind=first error="unexpected EOF" class=ambiguous reason=retry delay=1s`,
 			`DEBUG attempt number=2 kind=retry error="unexpected EOF" class=ambiguous reason=max_attempts`}},
@@ -533,7 +366,6 @@ func TestHandlerThatBlocks(t *testing.T) {
 			calls.Add(1)
 			time.Sleep(10 * time.Second)
 		}))
-		var log journal
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Logger: slog.New(leveled{logger.Handler(), slog.LevelInfo}), Base: script(faults.Fail(errRefused))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
@@ -543,7 +375,6 @@ func TestHandlerThatBlocks(t *testing.T) {
 		start := time.Now()
 		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		assert.Zero(t, time.Since(start))
-		assert.Empty(t, log.lines())
 		time.Sleep(time.Minute)
 	})
 }
@@ -657,8 +488,7 @@ func TestExplain(t *testing.T) {
 				return nil, req.Context().Err()
 			}
 			var log journal
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
+			ctx := expires(t, 5*time.Second)
 			_, failure := fetch(t, over(t, transport.Config{Rule: exact, Logger: log.logger()}, script(faults.Status(503), dial)), ctx, "http://h.test/")
 			assert.Equal(t, "  attempt 2, at 1s: "+want, strings.Split(transport.Explain(nil, failure), "\n")[2])
 			text, _, _ := strings.Cut(strings.TrimSuffix(want, " after 4s"), ",")
@@ -691,8 +521,7 @@ func TestExplain(t *testing.T) {
 		mustFetch(t, tr, t.Context(), "http://h.test/")
 		resp := mustFetch(t, tr, t.Context(), "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 2s: 503, had waited 2s for the rate limit\n  status 503: one attempt is allowed, after 2s in all", transport.Explain(resp, nil))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.Equal(t, "GET http://h.test/\n  not sent: the rule's rate limit is reached, next try at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
@@ -863,8 +692,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		}
 	}
 	impatient := func(t *testing.T, tr *transport.Transport, url string) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := expires(t, 10*time.Second)
 		_, _ = fetch(t, tr, ctx, url)
 	}
 	many := func(n int, every time.Duration) func(*testing.T, *transport.Transport, string) {
@@ -976,6 +804,7 @@ func TestLinesInTheDocs(t *testing.T) {
 			}
 			if s.pool != nil {
 				c.NewPool = func(string) http.RoundTripper { return s.pool }
+				c.Traces = []*transport.Trace{{HostChange: func(_ context.Context, h transport.HostChange) { assert.Fail(t, "other connections are no change", h) }}}
 			}
 			if strings.Contains(s.name, "of a fleet") {
 				c.Fleet = fleettest.Link(headersSeen{heard})
@@ -1032,10 +861,228 @@ var (
 // bubbles is when the time of each bubble begins.
 var bubbles = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// hearing is a fleet that only gives its hear function away.
+// headersSeen is a fleet that only gives its hear function away.
 type headersSeen struct{ to chan func(fleetmsg.Message) }
 
 func (h headersSeen) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }
 func (headersSeen) Tell(fleetmsg.Message)                    {}
 func (headersSeen) Scope(string) uint64                      { return 1 }
 func (headersSeen) State() fleetlink.State                   { return fleetlink.State{} }
+
+// changes are the changes of hosts that a Trace was told.
+type changes struct {
+	mu  sync.Mutex
+	all []transport.HostChange
+}
+
+func (c *changes) trace() *transport.Trace {
+	return &transport.Trace{HostChange: func(_ context.Context, h transport.HostChange) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all = append(c.all, h)
+	}}
+}
+
+// told returns the changes as words, and forgets them.
+func (c *changes) told() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.all {
+		word := string(h.Reason)
+		if h.Over {
+			word = "no longer " + word
+		}
+		all = append(all, word)
+	}
+	c.all = nil
+	return all
+}
+
+// TestChangeOfAHold: a hold is told when it begins, and when the first request goes after it.
+func TestChangeOfAHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Traces: []*transport.Trace{seen.trace()},
+			Base: script(faults.Status(429).Header("Retry-After", "30"), faults.Status(200))})
+		start := time.Now()
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		require.Len(t, seen.all, 1, "events")
+		began := seen.all[0]
+		assert.Equal(t, transport.ReasonThrottled, began.Reason)
+		assert.Equal(t, "http://h.test", began.Host)
+		assert.Equal(t, 429, began.Status)
+		assert.Equal(t, start.Add(30*time.Second), began.Until)
+		assert.Equal(t, "http://h.test: throttled (429) for 30s", began.String())
+		assert.Equal(t, []string{"throttled"}, seen.told())
+
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				_, err := fetch(t, tr, t.Context(), "http://h.test/")
+				assert.NoError(t, err)
+			})
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		assert.Empty(t, seen.told(), "nobody goes yet")
+		all.Wait()
+		assert.Len(t, seen.all, 1, "events")
+		assert.Contains(t, seen.all[0].String(), "http://h.test: no longer throttled after 3")
+		assert.Equal(t, []string{"no longer throttled"}, seen.told())
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		assert.Empty(t, seen.told(), "it is told once")
+	})
+}
+
+// TestChangeOfAnOutage: that a host is down and back is told with the retries or requests that wait, which the log calls an open
+// circuit only if there is a circuit breaker.
+func TestChangeOfAnOutage(t *testing.T) {
+	for name, row := range map[string]struct {
+		breaker     policy.CircuitBreaker
+		down, back  string
+		first, last string // messages of the log
+	}{
+		"retries wait":  {policy.CircuitBreaker{}, "http://h.test: host down (503)", `: host back after \d+s, \d+ waiting$`, "host down", "host back"},
+		"requests wait": {policy.CircuitBreaker{Enabled: policy.On}, "http://h.test: circuit open (503)", `: circuit closed after \d+s, \d+ waiting$`, "circuit open", "circuit closed"},
+		"they fail":     {policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}, "http://h.test: circuit open (503)", `: circuit closed after \d+s$`, "circuit open", "circuit closed"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var seen changes
+			var log journal
+			start := time.Now()
+			patient := policy.Rule{MaxAttempts: 60, Backoff: backoff.Constant(time.Second), CircuitBreaker: row.breaker}
+			tr := mustNew(t, transport.Config{Rule: patient, Traces: []*transport.Trace{seen.trace()}, Logger: log.above(slog.LevelInfo), Base: rt(func(req *http.Request) (*http.Response, error) {
+				if time.Since(start) < 11*time.Second {
+					return play(req, faults.Status(503))
+				}
+				return play(req, faults.Status(200))
+			})})
+			together(60, func(i int) {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			})
+			require.Len(t, seen.all, 2, "events")
+			assert.Equal(t, row.down, seen.all[0].String())
+			assert.Regexp(t, row.back, seen.all[1].String())
+			assert.Equal(t, 503, seen.all[0].Status)
+			assert.Equal(t, []string{"circuit_open", "no longer circuit_open"}, seen.told())
+			var messages []string
+			for _, r := range log.records() {
+				if !strings.HasPrefix(r.Message, "request ") {
+					messages = append(messages, r.Message)
+				}
+			}
+			assert.Equal(t, []string{row.first, row.last}, messages)
+		})
+	}
+}
+
+// TestChangeOfACrowd: a host is crowded when requests wait at its limiter for long.
+func TestChangeOfACrowd(t *testing.T) {
+	for failFast, want := range map[policy.Switch]string{policy.Off: "concurrency", policy.On: "concurrency"} {
+		bubble(t, func(t *testing.T) {
+			var seen changes
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Concurrency: policy.Concurrency{Max: 1, FailFast: failFast}}, Traces: []*transport.Trace{seen.trace()},
+				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
+			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
+			assert.Equal(t, []string{want}, seen.told(), "fail fast %v", failFast)
+			time.Sleep(time.Minute)
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			assert.Equal(t, []string{"no longer concurrency"}, seen.told(), "fail fast %v", failFast)
+		})
+	}
+}
+
+// TestChangeOfABudget: that a retry has waited for longer than a second is told when it goes, and when none waits any more.
+func TestChangeOfABudget(t *testing.T) {
+	one := policy.RetryBudget{Enabled: policy.On, Ratio: policy.Off, MinPerSecond: 0.1} // a retry in ten seconds
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		fail := faults.Status(503)
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{RetryBudget: one, Backoff: backoff.Constant(15 * time.Second)}, Traces: []*transport.Trace{seen.trace()}, Base: script(fail, fail, fail, faults.Status(200))})
+		together(3, func(int) { mustFetch(t, tr, t.Context(), "http://h.test/") })
+		require.NotEmpty(t, seen.all)
+		assert.Equal(t, "http://h.test: retry budget used up (503), 1 waiting", seen.all[0].String())
+		time.Sleep(time.Minute)
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		require.Len(t, seen.all, 2, "events")
+		assert.Equal(t, "http://h.test: retry budget restored after 1m20s", seen.all[1].String())
+		assert.Equal(t, []string{"retry_budget", "no longer retry_budget"}, seen.told())
+	})
+}
+
+// TestChangeOfAQuota: a quota of which a fifth is left is told, and the end of its window.
+func TestChangeOfAQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		quota := func(left string) faults.Step {
+			return faults.Status(200).Header("X-RateLimit-Limit", "100").Header("X-RateLimit-Remaining", left).Header("X-RateLimit-Reset", "60")
+		}
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Traces: []*transport.Trace{seen.trace()},
+			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
+		for range 3 {
+			mustFetch(t, tr, t.Context(), "http://h.test/")
+		}
+		require.NotEmpty(t, seen.all)
+		assert.Equal(t, 20, seen.all[0].Limit)
+		assert.Equal(t, []string{"quota"}, seen.told())
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		assert.Equal(t, []string{"no longer quota"}, seen.told())
+	})
+}
+
+// TestChangeOfALargeQuota: what is left of a quota may be more than an int of 32 bits.
+func TestChangeOfALargeQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{QuotaPacing: policy.On}, Traces: []*transport.Trace{seen.trace()},
+			Base: script(faults.Status(200).Header("X-RateLimit-Limit", "30000000000").Header("X-RateLimit-Remaining", "3000000000").Header("X-RateLimit-Reset", "60"))})
+		mustFetch(t, tr, t.Context(), "http://h.test/")
+		require.Len(t, seen.all, 1, "events")
+		assert.GreaterOrEqual(t, seen.all[0].Limit, math.MaxInt32)
+	})
+}
+
+// TestHostChangeTexts: each names the host and its cause, however long they are.
+func TestHostChangeTexts(t *testing.T) {
+	long, cause := "https://"+strings.Repeat("long.", 40)+"example.com:8443", "ein "+strings.Repeat("ü", 300)
+	h := transport.HostChange{Host: long, Reason: transport.ReasonRateLimit, Err: errors.New(cause), Limit: 2, Waiting: 1_000_000}
+	assert.Equal(t, long+": rate limit reached ("+cause+"), limit 2, 1000000 waiting", h.String())
+	told := transport.HostChange{Host: "https://h.test", Reason: transport.ReasonThrottled, Over: true, FromFleet: true, Since: time.Now().Add(-20 * time.Second)}
+	assert.Equal(t, "https://h.test: no longer throttled (says the fleet) after 20s", told.String())
+}
+
+// TestHookThatSends: a hook and a log handler may send requests over the same Transport.
+func TestHookThatSends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var tr *transport.Transport
+		var depth atomic.Int64
+		tr = mustNew(t, transport.Config{
+			Rule: policy.Rule{MaxAttempts: 2, Concurrency: policy.Concurrency{Max: 1}}.Or(quick),
+			Base: script(faults.Status(503)),
+			Traces: []*transport.Trace{&transport.Trace{HostChange: func(context.Context, transport.HostChange) {
+				if depth.Add(1) < 3 {
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				}
+			}}},
+			Logger: slog.New(handler(func(slog.Record) {
+				if depth.Add(1) < 20 {
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				}
+			})),
+		})
+		for range 30 {
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Greater(t, depth.Load(), int64(3))
+	})
+}
+
+// A handler is a function that takes the records of a log.
+type handler func(slog.Record)
+
+func (handler) Enabled(context.Context, slog.Level) bool        { return true }
+func (h handler) Handle(_ context.Context, r slog.Record) error { h(r); return nil }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h handler) WithGroup(string) slog.Handler                 { return h }

@@ -9,9 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -30,16 +31,10 @@ import (
 
 func TestRetriesWithTheFormulasWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		var at []time.Duration
 		base := script(status(503), faults.Fail(syscall.ECONNRESET), status(429), status(500), status(200))
-		tr := over(t, transport.Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
-			at = append(at, time.Since(start))
-			return base.RoundTrip(req)
-		}))
-		resp := mustGet(t, tr)
+		resp := mustGet(t, over(t, transport.Config{Rule: exact}, base))
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at)
+		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, base.arrivals())
 	})
 }
 
@@ -80,21 +75,6 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		op := errorAs[*net.OpError](t, err)
 		assert.Same(t, last, op)
 		assert.Equal(t, "transport: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
-	})
-}
-
-// Timeout() returns the same as with a plain transport, also through http.Client.
-func TestTimeoutShowsThrough(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
-		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, script(faults.Fail(slow)))}
-		_, err := client.Get("http://h.test/")
-		ue := errorAs[*url.Error](t, err)
-		assert.True(t, ue.Timeout())
-		e := errorAs[*transport.Error](t, err)
-		assert.True(t, e.Timeout())
-		assert.True(t, e.Temporary())
-		assert.False(t, (&transport.Error{Err: errors.New("x")}).Timeout())
 	})
 }
 
@@ -242,8 +222,7 @@ func TestServersWait(t *testing.T) {
 			var seen recorder
 			start := time.Now()
 			tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
-			resp, err := get(t, tr, seen.on(t.Context()))
-			require.NoError(t, err)
+			resp := mustGetWith(t, tr, seen.on(t.Context()))
 			assert.Equal(t, row.reason, seen.reasons()[0])
 			assert.GreaterOrEqual(t, time.Since(start), row.least)
 			assert.LessOrEqual(t, time.Since(start), row.most)
@@ -262,8 +241,7 @@ func TestServersWait(t *testing.T) {
 // Never a sleep that cannot end in an attempt.
 func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 2500*time.Millisecond)
 		start := time.Now()
 		base := script(status(503))
 		resp := mustGetWith(t, over(t, transport.Config{Rule: exact}, base), ctx)
@@ -287,16 +265,6 @@ func TestElapsed(t *testing.T) {
 	})
 }
 
-func TestBackoffStops(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script(status(503))
-		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base))
-		reason, _, _ := unretried(resp)
-		assert.Equal(t, transport.ReasonMaxAttempts, reason)
-		base.sent(t, 1)
-	})
-}
-
 // Every wait ends at once when the context does, with its error and cause.
 func TestCancelDuringTheWait(t *testing.T) {
 	cause := errors.New("the user went home")
@@ -314,28 +282,6 @@ func TestCancelDuringTheWait(t *testing.T) {
 		assert.Len(t, e.Attempts, 2, "attempts")
 		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonCanceled}, seen.reasons())
 		assert.False(t, e.Timeout())
-	})
-	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first attempt
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
-		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}}, script(status(200)))
-		_, err := get(t, tr, ctx)
-		require.NoError(t, err)
-		start := time.Now()
-		_, err = get(t, tr, ctx)
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-		assert.ErrorIs(t, err, cause)
-	})
-	bubble(t, func(t *testing.T) { // Request.Cancel, as old callers use it
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		cancel := make(chan struct{})
-		//lint:ignore SA1019 still honoured
-		req.Cancel = cancel
-		time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
-		start := time.Now()
-		_, err := over(t, transport.Config{Rule: exact}, script(status(503))).RoundTrip(req)
-		assert.ErrorContains(t, err, "request canceled")
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 	})
 }
 
@@ -371,10 +317,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 			if name == "a busy body" {
 				req = newRequest(t, http.MethodPut, "http://h.test/", r)
 			}
-			cancel := make(chan struct{})
-			//lint:ignore SA1019 still honoured
-			req.Cancel = cancel
-			time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
+			cancels(req, 100*time.Millisecond)
 			start, attempts := time.Now(), 0
 			resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 				attempts++
@@ -390,39 +333,19 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 	}
 }
 
-// A cancellation under way is the caller's, and is not retried.
-func TestCancelDuringTheAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		n := 0
-		var seen recorder
-		_, err := get(t, over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
-			n++
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		})), seen.on(ctx))
-		assert.Equal(t, context.Canceled, err)
-		count(t, 1, n, "GET sent")
-		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, seen.reasons())
-	})
-}
-
 func TestAttemptTimeout(t *testing.T) {
 	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second), MaxAttempts: 3}
-	hang := func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
-	}
+	hang := faults.Hang()
 	inBubble(t, "is not the caller's cancellation, and is retried", func(t *testing.T) {
 		start := time.Now()
 		base := script(hang, status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-		require.NoError(t, err)
+		var seen recorder
+		resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, base), seen.on(t.Context()))
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, 2*time.Second, time.Since(start))
-		_, err = io.ReadAll(resp.Body)
-		assert.NoError(t, err)
+		assert.NotEmpty(t, mustRead(t, resp))
+		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
+		assert.Equal(t, classify.Ambiguous, seen.all[0].Class)
 	})
 	inBubble(t, "is named in the error", func(t *testing.T) {
 		_, err := get(t, over(t, transport.Config{Rule: rule}, script(hang)), t.Context())
@@ -433,30 +356,8 @@ func TestAttemptTimeout(t *testing.T) {
 		e := errorAs[*transport.Error](t, err)
 		assert.True(t, e.Timeout())
 	})
-	inBubble(t, "does not cut the body being read", func(t *testing.T) {
-		var ctx context.Context
-		tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-			ctx = req.Context()
-			return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
-		}))
-		resp := mustGet(t, tr)
-		wantText(t, resp.Body, "abc")
-		assert.Error(t, ctx.Err(), "but the attempt's context ends with the body")
-	})
-	inBubble(t, "frees its context when the body is closed unread", func(t *testing.T) {
-		var ctx context.Context
-		resp, err := get(t, over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-			ctx = req.Context()
-			return play(req, status(200))
-		})), t.Context())
-		require.NoError(t, err)
-		assert.NoError(t, ctx.Err())
-		assert.NoError(t, resp.Body.Close())
-		assert.Error(t, ctx.Err())
-	})
 	inBubble(t, "the caller's deadline is the caller's", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
+		ctx := expires(t, 500*time.Millisecond)
 		base := script(hang)
 		_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -479,7 +380,7 @@ func TestAttemptTimeout(t *testing.T) {
 			}
 			_ = req.Body.Close()
 			if n == 1 {
-				return hang(req)
+				return play(req, hang)
 			}
 			return play(req, status(200))
 		}))
@@ -494,7 +395,7 @@ func TestAttemptTimeout(t *testing.T) {
 		start := time.Now()
 		tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
 			defer func() { _ = req.Body.Close() }()
-			return hang(req) // as in a dial that does not end
+			return play(req, hang) // as in a dial that does not end
 		}))
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
 		assert.ErrorIs(t, err, policy.ErrAttemptTimeout)
@@ -513,22 +414,6 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 }
 
-// slowBody takes two seconds a byte and ends with its context.
-type slowBody struct {
-	r   *strings.Reader
-	ctx context.Context
-}
-
-func (s slowBody) Read(p []byte) (int, error) {
-	select {
-	case <-time.After(2 * time.Second):
-		return s.r.Read(p[:1])
-	case <-s.ctx.Done():
-		return 0, s.ctx.Err()
-	}
-}
-func (s slowBody) Close() error { return nil }
-
 // An upgraded connection belongs to the caller: its body keeps io.Writer and
 // is not cut when the attempt's context would end.
 func TestUpgradesAreUntouched(t *testing.T) {
@@ -538,8 +423,8 @@ func TestUpgradesAreUntouched(t *testing.T) {
 			conn := &rwc{}
 			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
-				if req.Method == http.MethodConnect {
-					return newResponse(req, 200, conn), nil
+				if req.Method == http.MethodConnect { // a base need not say to which request a response belongs
+					return &http.Response{StatusCode: 200, Header: http.Header{}, Body: conn}, nil
 				}
 				return newResponse(req, 101, conn), nil
 			}))
@@ -553,6 +438,50 @@ func TestUpgradesAreUntouched(t *testing.T) {
 				assert.NoError(t, ctx.Err())
 				cancel()
 			}
+		})
+	}
+}
+
+// Only a body that could be continued after a cut is wrapped.
+func TestPlainBodiesAreNotWrapped(t *testing.T) {
+	own := oneShot("text")
+	text, tag := "Content-Type: text/plain", `ETag: "v1"`
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		method string
+		code   int
+		header string
+		ctx    func(context.Context) context.Context
+	}{
+		{"a POST", policy.Rule{}, http.MethodPost, 200, text, nil},
+		{"a redirect", policy.Rule{}, http.MethodGet, 302, "Location: /", nil},
+		{"a 404", policy.Rule{}, http.MethodGet, 404, tag, nil},
+		{"a 101", policy.Rule{}, http.MethodGet, 101, tag, nil},
+		{"an empty one", policy.Rule{}, http.MethodGet, 200, "Content-Length: 0", nil},
+		{"an event stream", policy.Rule{}, http.MethodGet, 200, "Content-Type: text/event-stream; charset=utf-8", nil},
+		{"lines of JSON", policy.Rule{}, http.MethodGet, 200, "Content-Type: application/x-ndjson", nil},
+		{"fetching again is off", policy.Rule{MaxRefetch: policy.Off}, http.MethodGet, 200, text, nil},
+		{"resuming is off", policy.Rule{Resume: policy.Off}, http.MethodGet, 200, text, nil},
+		{"resuming is off, with a validator", policy.Rule{Resume: policy.Off, MaxRefetch: policy.Off}, http.MethodGet, 200, tag, nil},
+		{"retries are off", policy.Rule{MaxAttempts: 1}, http.MethodGet, 200, text, nil},
+		{"retries are off, with a validator", policy.Rule{MaxAttempts: 1}, http.MethodGet, 200, tag, nil},
+		{"a request that is sent once", policy.Rule{}, http.MethodGet, 200, text, transport.WithoutRetries},
+		{"a request that is sent once, with a validator", policy.Rule{}, http.MethodGet, 200, tag, transport.WithoutRetries},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				resp := newResponse(req, row.code, own, row.header)
+				if resp.Header.Get("Content-Length") != "" {
+					resp.ContentLength = 0
+				}
+				return resp, nil
+			}))
+			req := newRequest(t, row.method, "http://h.test/", nil)
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(req.Context()))
+			}
+			assert.Same(t, own, mustRoundTrip(t, tr, req).Body)
 		})
 	}
 }
@@ -576,46 +505,6 @@ func TestNoRetryAfterRequestCancel(t *testing.T) {
 		_, err := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(0)}}, base).RoundTrip(req)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		base.sent(t, 1)
-	}
-}
-
-// Only a body that could be continued after a cut is wrapped.
-func TestPlainBodiesAreNotWrapped(t *testing.T) {
-	own := oneShot("text")
-	text := http.Header{"Content-Type": {"text/plain"}}
-	for _, row := range []struct {
-		name   string
-		rule   policy.Rule
-		method string
-		header http.Header
-		ctx    func(context.Context) context.Context
-	}{
-		{"a POST", policy.Rule{}, http.MethodPost, text, nil},
-		{"a redirect", policy.Rule{}, http.MethodGet, http.Header{"Location": {"/"}}, nil},
-		{"an event stream", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}, nil},
-		{"lines of JSON", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"application/x-ndjson"}}, nil},
-		{"fetching again is off", policy.Rule{MaxRefetch: policy.Off}, http.MethodGet, text, nil},
-		{"resuming is off", policy.Rule{Resume: policy.Off}, http.MethodGet, text, nil},
-		{"retries are off", policy.Rule{MaxAttempts: 1}, http.MethodGet, text, nil},
-		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, transport.WithoutRetries},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			code := 200
-			if row.header["Location"] != nil {
-				code = 302
-			}
-			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
-				resp := newResponse(req, code, own)
-				resp.Header = row.header
-				return resp, nil
-			}))
-			req := newRequest(t, row.method, "http://h.test/", nil)
-			if row.ctx != nil {
-				req = req.WithContext(row.ctx(req.Context()))
-			}
-			resp := mustRoundTrip(t, tr, req)
-			assert.Same(t, own, resp.Body)
-		})
 	}
 }
 
@@ -664,48 +553,31 @@ func TestNestedTransports(t *testing.T) {
 	})
 	inBubble(t, "the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
 		base := script(status(429, "Retry-After: 20"), status(200))
-		start, again := time.Now(), time.Duration(0)
-		inner := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			again = time.Since(start)
-			return base.RoundTrip(req)
-		}))
+		inner := over(t, transport.Config{Rule: quick}, base)
 		rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 		var seen recorder
 		resp := mustGet(t, over(t, transport.Config{Rule: rule, Traces: []*transport.Trace{seen.trace()}}, inner))
 		assert.Equal(t, 200, resp.StatusCode)
 		base.sent(t, 2)
-		assert.GreaterOrEqual(t, again, 20*time.Second)
+		assert.GreaterOrEqual(t, base.arrivals()[1], 20*time.Second)
 		assert.ErrorIs(t, seen.all[0].Err, policy.ErrAttemptTimeout)
 		assert.Equal(t, 15*time.Second, seen.all[0].RetryAfter)
-	})
-	inBubble(t, "the context of a marked response may be used again", func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: quick}, script(status(503)))
-		resp := mustGet(t, tr)
-		base := script(status(503), status(200))
-		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), resp.Request.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
 	})
 }
 
 func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		var at []time.Duration
-		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
-			at = append(at, time.Since(start))
-			return play(req, status(200))
-		}))
+		base := script(status(200))
+		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2, Burst: 3}}}, base)
 		for range 5 {
 			mustGet(t, tr)
 		}
-		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
+		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, base.arrivals())
 	})
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
 		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}}, script(status(200)))
 		mustGet(t, tr)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := expires(t, 5*time.Second)
 		start := time.Now()
 		b := oneShot("text")
 		req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
@@ -720,6 +592,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Equal(t, start.Add(10*time.Second), e.Until)
 		count(t, 1, b.closed(), "body closed")
 		assert.Equal(t, []transport.Reason{transport.ReasonRateLimit}, seen.reasons())
+		assert.ErrorIs(t, seen.all[0].Err, context.DeadlineExceeded, "the hooks hear of its end")
 		time.Sleep(10 * time.Second) // the turn that was not used is free
 		_, err = get(t, tr, t.Context())
 		assert.NoError(t, err)
@@ -735,41 +608,12 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// A discarded response is read on within bounds, and closed.
-func TestDiscard(t *testing.T) {
-	endless := func(read *int) io.Reader {
-		return readFunc(func(p []byte) (int, error) { *read += len(p); return len(p), nil })
-	}
-	for _, row := range []struct {
-		name  string
-		body  func(read *int) io.Reader
-		bytes int
-		took  time.Duration
-	}{
-		{"short", func(read *int) io.Reader { return strings.NewReader("short") }, 0, 0},
-		{"endless", endless, transport.DrainBytes + 1, 0},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			read := 0
-			b := &body{Reader: row.body(&read)}
-			start := time.Now()
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 503, b), nil
-			}, status(200))), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			count(t, 1, b.closed(), "body closed")
-			assert.Equal(t, row.bytes, read)
-			assert.Equal(t, row.took, time.Since(start))
-		})
-	}
-}
-
 func TestUpdateKeepsHostState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200), status(200), status(503))
 		tr := over(t, transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1}}}, base)
 		mustGet(t, tr)
+		require.NoError(t, tr.Update(policy.Rule{}, nil), "for a moment")
 		require.NoError(t, tr.Update(policy.Rule{RateLimit: policy.RateLimit{PerSecond: 2}}, nil))
 		start := time.Now()
 		mustGet(t, tr)
@@ -805,17 +649,11 @@ func (b *stalledBody) Close() error {
 // attempt.
 func TestDrainIsPartOfTheDecision(t *testing.T) {
 	inBubble(t, "no retry starts later than Elapsed allows", func(t *testing.T) {
-		start, last := time.Now(), time.Duration(0)
-		tr := mustNew(t, transport.Config{
-			Base: rt(func(req *http.Request) (*http.Response, error) {
-				last = time.Since(start)
-				return newResponse(req, 503, newStalledBody()), nil
-			}),
-			Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsedTime: 100 * time.Millisecond},
-		})
-		resp := mustGet(t, tr)
+		base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, newStalledBody()), nil })
+		resp := mustGet(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsedTime: 100 * time.Millisecond}}, base))
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.NoError(t, resp.Body.Close())
+		last := slices.Max(base.arrivals())
 		assert.LessOrEqual(t, last, 100*time.Millisecond)
 		assert.Positive(t, last, "there was a retry")
 	})
@@ -831,8 +669,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 				}),
 				Rule: policy.Rule{Backoff: backoff.Constant(0)},
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), left)
-			defer cancel()
+			ctx := expires(t, left)
 			resp := mustGetWith(t, tr, ctx)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.NoError(t, resp.Body.Close())
@@ -921,4 +758,112 @@ func TestLongestHintEndsWithTheRequest(t *testing.T) {
 		assert.Equal(t, time.Hour, time.Since(start))
 		base.sent(t, 1)
 	})
+}
+
+// A hungBody is a body whose Read waits for the server, and whose Close waits
+// for that Read.
+type hungBody struct {
+	server chan struct{} // closed when the server goes on
+	mu     sync.Mutex    // held during a Read and a Close
+}
+
+func (b *hungBody) Read([]byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	<-b.server
+	return 0, io.EOF
+}
+
+func (b *hungBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	<-b.server
+	return nil
+}
+
+// Given a 503 whose body can be neither read nor closed, when the request is
+// sent again, then the retry is late by the time of the drain and no more.
+func TestRetryAfterABodyThatCannotBeClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &hungBody{server: make(chan struct{})}
+		start := time.Now()
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 503, b), nil
+		}, status(200))), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, transport.DrainTime, time.Since(start))
+		close(b.server)
+	})
+}
+
+// badBody misbehaves in Read and Close.
+type badBody struct {
+	read  func([]byte) (int, error)
+	close func()
+}
+
+func (b badBody) Read(p []byte) (int, error) { return b.read(p) }
+func (b badBody) Close() error               { b.close(); return nil }
+
+// Given a body whose Read panics, when a classifier looks at it, the request
+// goes on as it would for any other body that cannot be read.
+func TestClassifierOfABadBody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bad := func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 503, badBody{func([]byte) (int, error) { panic("bad body") }, func() {}}), nil
+		}
+		rule := policy.Rule{Classify: classify.OnBody(classify.Final, "x")}.Or(quick)
+		base := script(bad, status(200))
+		resp := mustGetWith(t, over(t, transport.Config{Rule: rule}, base), t.Context())
+		assert.Equal(t, 200, resp.StatusCode)
+		base.sent(t, 2)
+
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}.Or(rule)}, script(bad)), t.Context())
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
+	})
+}
+
+// The decoder of a base may not be closed during a Read that the end of its context ends. After its text
+// nothing else does, and a deaf base hears only a Close.
+func TestDecoderIsNotClosedDuringARead(t *testing.T) {
+	text := strings.Repeat("text", 200)
+	for want, rule := range map[error]policy.Rule{
+		policy.ErrStallTimeout: {StallTimeout: time.Second},
+		io.ErrUnexpectedEOF:    {},                          // a cut, and then silence
+		nil:                    {AttemptTimeout: time.Hour}, // an error page
+	} {
+		for _, deaf := range []bool{false, true} {
+			inBubble(t, fmt.Sprint(want, deaf), func(t *testing.T) {
+				base := numbered(func(req *http.Request, n int) (*http.Response, error) {
+					if n > 1 && want == nil {
+						return play(req, status(200).Body(text))
+					}
+					var reading, closed atomic.Bool
+					source := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
+						if n == 1 && want == io.ErrUnexpectedEOF {
+							return 0, want
+						}
+						<-req.Context().Done()
+						for deaf && !closed.Load() {
+							time.Sleep(time.Second)
+						}
+						return 0, req.Context().Err()
+					}))
+					resp := newResponse(req, map[bool]int{true: 503, false: 200}[want == nil], badBody{func(p []byte) (int, error) {
+						reading.Store(true)
+						defer reading.Store(false)
+						return source.Read(p)
+					}, func() { assert.True(t, deaf || !reading.Load(), "a Close during a Read"); closed.Store(true) }})
+					resp.Uncompressed = true
+					return resp, nil
+				})
+				got := do(over(t, transport.Config{Rule: rule}, base), newRequest(t, http.MethodGet, "http://h.test/", nil))
+				assert.ErrorIs(t, got.err, want)
+				assert.Equal(t, text, got.body)
+				time.Sleep(time.Hour)
+			})
+		}
+	}
 }

@@ -1,3 +1,5 @@
+// Who is told what of each request, attempt and body, and what must nobody be told?
+
 package transport_test
 
 import (
@@ -5,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +24,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -132,14 +139,6 @@ func TestHooks(t *testing.T) {
 			return play(req, answers[min(n, len(answers))-1])
 		})
 	}
-	after := func(d time.Duration, a answer) rt {
-		return func(req *http.Request) (*http.Response, error) {
-			if err := pause(req, d); err != nil {
-				return nil, err
-			}
-			return play(req, a)
-		}
-	}
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
 	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
 	for _, row := range []struct {
@@ -165,17 +164,17 @@ func TestHooks(t *testing.T) {
 		{name: "a panic after an error", rule: exact, base: script(faults.Fail(io.ErrUnexpectedEOF), panics),
 			steps: "request, first, 0: unexpected EOF, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: "},
-		{name: "a hedge that wins", rule: hedged, base: byNumber(after(9*s, status(200)), status(200)),
+		{name: "a hedge that wins", rule: hedged, base: byNumber(status(200).Delay(9*s), status(200)),
 			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
-		{name: "a hedge that loses", rule: hedged, base: byNumber(after(2*s, status(200)), after(9*s, status(200))),
+		{name: "a hedge that loses", rule: hedged, base: byNumber(status(200).Delay(2*s), status(200).Delay(9*s)),
 			steps: "request, first, hedge, 1: outrun, 0: 200, end: final, body"},
 		{name: "a hedge whose loser is deaf", rule: hedged, base: byNumber(deaf(9*s), status(200)),
 			steps: "request, first, hedge, 0: outrun, 1: 200, end: final, body"},
-		{name: "a hedge that fails first", rule: hedged, base: byNumber(after(3*s, status(200)), status(503)),
+		{name: "a hedge that fails first", rule: hedged, base: byNumber(status(200).Delay(3*s), status(503)),
 			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
-		{name: "a hedge and a retry", rule: hedged, base: byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200)),
+		{name: "a hedge and a retry", rule: hedged, base: byNumber(status(503).Delay(3*s), status(503).Delay(1*s), status(200)),
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
-		{name: "a hedge that panics", rule: hedged, base: byNumber(after(9*s, status(200)), panics),
+		{name: "a hedge that panics", rule: hedged, base: byNumber(status(200).Delay(9*s), panics),
 			steps: "request, first, hedge, 1: panic, 0: outrun, end: "},
 		{name: "a panic beside a hedge", rule: hedged, base: byNumber(deafly(9*s, panics), faults.Hang()),
 			steps: "request, first, hedge, 1: outrun, 0: panic, end: "},
@@ -222,7 +221,7 @@ func TestHooks(t *testing.T) {
 					return
 				}
 				if !row.leave {
-					_, _ = io.Copy(io.Discard, onlyReader{resp.Body})
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{resp.Body})
 					_, _ = resp.Body.Read(make([]byte, 1)) // once more
 				}
 				_ = resp.Body.Close()
@@ -238,8 +237,6 @@ func TestHooks(t *testing.T) {
 		})
 	}
 }
-
-type onlyReader struct{ io.Reader }
 
 // TestTimesOfAttempts: start, duration and queues of each attempt, and their sums.
 func TestTimesOfAttempts(t *testing.T) {
@@ -292,8 +289,7 @@ func TestWaited(t *testing.T) {
 			w := &witness{t: t}
 			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
 			for range 2 {
-				resp := mustGet(t, tr)
-				_ = resp.Body.Close()
+				mustFetch(t, tr, t.Context(), "http://h.test/")
 				if name == "throttle" {
 					time.Sleep(s) // a request that arrives just now
 				}
@@ -303,34 +299,21 @@ func TestWaited(t *testing.T) {
 			assert.Equal(t, w.ends[1].Waited, w.sums[1].Waited)
 		})
 	}
-	inBubble(t, "rate before the limiter", func(t *testing.T) {
-		w := &witness{t: t}
-		rule := policy.Rule{Concurrency: policy.Concurrency{Max: 1}, RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
-		together(2, func(int) {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
+	limiter := policy.Rule{Concurrency: policy.Concurrency{Max: 1}}
+	for name, rule := range map[string]policy.Rule{"limiter": limiter, "rate before the limiter": policy.Rule{RateLimit: policy.RateLimit{PerSecond: 1, Burst: 1}}.Or(limiter)} {
+		inBubble(t, name, func(t *testing.T) {
+			w := &witness{t: t}
+			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Traces: []*transport.Trace{w.trace()}})
+			together(2, func(int) { responds(t, tr, http.MethodGet, "http://h.test/") })
+			assert.Equal(t, 4*s, w.ends[1].Waited)
+			assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
 		})
-		assert.Equal(t, 4*s, w.ends[1].Waited)
-		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
-	})
-	inBubble(t, "limiter", func(t *testing.T) {
+	}
+	inBubble(t, "refused by the limiter", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}.Or(exact), Traces: []*transport.Trace{w.trace()}})
-		together(2, func(int) {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
-		})
-		assert.Equal(t, 4*s, w.ends[1].Waited)
-		assert.Equal(t, transport.ReasonConcurrency, w.ends[1].WaitedFor)
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: limiter.Or(exact), Traces: []*transport.Trace{w.trace()}})
+		go responds(t, tr, http.MethodGet, "http://h.test/")
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			resp, err := get(t, tr, t.Context())
-			assert.NoError(t, err)
-			_ = resp.Body.Close()
-		}()
 		time.AfterFunc(3*s, cancel)
 		synctest.Wait()
 		_, err := get(t, tr, ctx)
@@ -340,51 +323,14 @@ func TestWaited(t *testing.T) {
 		assert.Zero(t, last.Attempts, "attempts")
 		assert.Equal(t, transport.ReasonCanceled, last.Reason)
 		time.Sleep(time.Minute)
-		synctest.Wait()
 	})
 }
 
-// TestBodyEnd: bytes and error of a body.
+// TestBodyEnd: the end of a body comes after its resumes, and none if the caller got a connection.
 func TestBodyEnd(t *testing.T) {
-	text := strings.Repeat("x", 1000)
-	broken := errors.New("broken")
-	for _, end := range []error{io.EOF, broken} {
-		t.Run(end.Error(), func(t *testing.T) {
-			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: policy.Rule{Resume: policy.Off}, Base: rt(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 200, testkit.CutAt(text, end)), nil
-			})})
-			resp := mustGet(t, tr)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			w.closed()
-			b := w.bodies[0]
-			assert.EqualValues(t, 1000, b.Bytes)
-			assert.Equal(t, end == io.EOF, b.Complete)
-			if end == broken {
-				assert.ErrorIs(t, b.Err, broken)
-			} else {
-				assert.NoError(t, b.Err)
-			}
-		})
-	}
-	t.Run("a body that is closed early", func(t *testing.T) {
-		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Base: rt(func(req *http.Request) (*http.Response, error) {
-			return newResponse(req, 200, testkit.CutAt(text, io.EOF)), nil
-		})})
-		resp := mustGet(t, tr)
-		_, err := resp.Body.Read(make([]byte, 10))
-		require.NoError(t, err)
-		assert.Empty(t, w.bodies)
-		_ = resp.Body.Close()
-		assert.NoError(t, w.bodies[0].Err)
-		assert.False(t, w.bodies[0].Complete)
-		w.closed()
-	})
 	inBubble(t, "resumes", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+		tr := mustNew(t, transport.Config{Traces: []*transport.Trace{w.trace()}, Rule: exact, Base: cutter(strings.Repeat("x", 1000), 400, 0, -503, 100)})
 		resp := mustGet(t, tr)
 		_, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
@@ -402,62 +348,48 @@ func TestBodyEnd(t *testing.T) {
 	})
 }
 
-// TestHooksOfSeveralTraces: the hooks of all traces are called in order, and each gets
-// the context of the previous.
-func TestHooksOfSeveralTraces(t *testing.T) {
-	var order []string
-	type key string
-	named := func(name string) *transport.Trace {
-		return &transport.Trace{
-			RequestStart: func(ctx context.Context, _ *http.Request) context.Context {
-				order = append(order, name)
-				return context.WithValue(ctx, key(name), true)
-			},
-			AttemptStart: func(context.Context, transport.AttemptStart) context.Context { return nil },
-			AttemptEnd: func(ctx context.Context, _ transport.AttemptEnd) {
-				order = append(order, name)
-				for _, other := range []string{"config", "new", "old"} {
-					assert.Equal(t, true, ctx.Value(key(other)), "the context of %s", other)
-				}
-			},
+// TestFunctionsThatPanic: a panic of a hook or of a function of the rule reaches the caller, although the Close of the response
+// blocks. It leaves neither a body open nor a slot in use.
+func TestFunctionsThatPanic(t *testing.T) {
+	traced := func(trace transport.Trace) transport.Config {
+		return transport.Config{Traces: []*transport.Trace{&trace}}
+	}
+	classifies := policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}
+	for name, row := range map[string]struct {
+		config transport.Config
+		code   int // of the response; 0: nothing is sent
+	}{
+		"RequestStart":      {traced(transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { panic("own") }}), 0},
+		"AttemptStart":      {traced(transport.Trace{AttemptStart: func(context.Context, transport.AttemptStart) context.Context { panic("own") }}), 0},
+		"AttemptEnd":        {traced(transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}), 503},
+		"AttemptEnd, a 200": {traced(transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}), 200},
+		"RequestEnd":        {traced(transport.Trace{RequestEnd: func(context.Context, transport.RequestEnd) { panic("own") }}), 200},
+		"Classify":          {transport.Config{Rule: classifies}, 503},
+		"Classify, timed":   {transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}.Or(classifies)}, 503},
+		"RetryAfter":        {transport.Config{Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}}, 503},
+		"Idempotent":        {transport.Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}}, 503},
+	} {
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: policy.Concurrency{Max: 1}}} {
+			inBubble(t, name+", "+limits, func(t *testing.T) {
+				config, body := row.config, oneShot("text")
+				var closes atomic.Int32
+				config.Rule = rule.Or(config.Rule)
+				tr := over(t, config, rt(func(req *http.Request) (*http.Response, error) {
+					_ = req.Body.Close()
+					slow := func() { closes.Add(1); time.Sleep(time.Minute) }
+					return newResponse(req, row.code, badBody{strings.NewReader("no").Read, slow}), nil
+				}))
+				start := time.Now()
+				assert.PanicsWithValue(t, "own", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
+				assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
+				time.Sleep(time.Minute) // the Close ends
+				count(t, min(row.code, 1), closes.Load(), "response closed")
+				assert.GreaterOrEqual(t, body.closed(), 1)
+				idle(t, tr)
+			})
 		}
 	}
-	tr := mustNew(t, transport.Config{Base: script(status(200)), Traces: []*transport.Trace{named("config")}})
-	ctx := transport.WithTrace(transport.WithTrace(t.Context(), named("old")), &transport.Trace{})
-	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}}), named("new"))
-	_, err := get(t, tr, ctx)
-	require.NoError(t, err)
-	assert.Equal(t, "config new old config new old", strings.Join(order, " "))
 }
-
-// TestHooksThatPanic: a panic of any hook reaches the caller, and leaves nothing behind.
-func TestHooksThatPanic(t *testing.T) {
-	for name, trace := range map[string]*transport.Trace{
-		"RequestStart": {RequestStart: func(context.Context, *http.Request) context.Context { panic("hook") }},
-		"AttemptStart": {AttemptStart: func(context.Context, transport.AttemptStart) context.Context { panic("hook") }},
-		"AttemptEnd":   {AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("hook") }},
-		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			body, limiter := oneShot("text"), policy.Rule{Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}
-			answer := &body0{}
-			tr := mustNew(t, transport.Config{Rule: limiter, Traces: []*transport.Trace{trace}, Base: rt(func(req *http.Request) (*http.Response, error) {
-				_ = req.Body.Close()
-				return newResponse(req, 200, answer), nil
-			})})
-			assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
-			assert.GreaterOrEqual(t, body.closed(), 1)
-			assert.Equal(t, name == "AttemptEnd" || name == "RequestEnd", answer.closed, "the response nobody gets")
-			assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
-		})
-	}
-}
-
-// body0 is an empty body of a response that knows whether it is closed.
-type body0 struct{ closed bool }
-
-func (*body0) Read([]byte) (int, error) { return 0, io.EOF }
-func (b *body0) Close() error           { b.closed = true; return nil }
 
 // TestTraceWithoutHooksCostsNothing: an empty Trace, wherever it stands, leaves the
 // first attempt as it is.
@@ -466,25 +398,6 @@ func TestTraceWithoutHooksCostsNothing(t *testing.T) {
 	req := getRequest(t, "http://h.test/")
 	req = req.WithContext(transport.WithTrace(req.Context(), &transport.Trace{}))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }))
-}
-
-// TestLogOfDurations: log lines say how long an attempt took, and how long it was queued.
-func TestLogOfDurations(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		slow := faults.Status(200).Delay(300 * time.Millisecond)
-		for _, rule := range []policy.Rule{
-			{}, {Concurrency: policy.Concurrency{Enabled: policy.On, Max: 1}}, {RateLimit: policy.RateLimit{PerSecond: 0.5}}, // light or not
-		} {
-			var log journal
-			mustGet(t, mustNew(t, transport.Config{Base: script(status(503), slow), Rule: rule.Or(exact), Logger: log.logger()}))
-			waited := ""
-			if rule.RateLimit.PerSecond > 0 {
-				waited = " waited=1s waited_for=rate_limit"
-			}
-			assert.Equal(t, []string{"DEBUG attempt number=1 kind=first status=503 class=ambiguous reason=retry delay=1s",
-				"DEBUG attempt number=2 kind=retry status=200 class=final reason=final" + waited + " duration=300ms"}, log.lines()[:2])
-		}
-	})
 }
 
 // The end of a body is told once, with the bytes that were read.
@@ -524,4 +437,218 @@ func TestObservedBody(t *testing.T) {
 			assert.NoError(t, told[0].Err)
 		}
 	}
+}
+
+// TestAttemptEnds: one for each attempt, with all that is known of it.
+func TestAttemptEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var seen recorder
+		const slow = 100 * time.Millisecond
+		responses := script(faults.Status(503).Header("X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
+			faults.Status(429).Header("Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
+		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Traces: []*transport.Trace{seen.trace()}})
+		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
+		mustRoundTrip(t, tr, req)
+
+		type row struct {
+			number  int
+			status  int
+			err     error
+			verdict classify.Class
+			reason  transport.Reason
+			hint    time.Duration
+			wait    time.Duration // at least
+			at      time.Duration // at least, after the start
+		}
+		const s, ms = time.Second, time.Millisecond
+		rows := []row{
+			{1, 503, nil, classify.Ambiguous, transport.ReasonRetry, 0, s, 100 * ms},
+			{2, 0, syscall.ECONNRESET, classify.Ambiguous, transport.ReasonRetry, 0, 2 * s, 1200 * ms},
+			{3, 429, nil, classify.Ambiguous, transport.ReasonRetry, 10 * s, 10 * s, 3300 * ms},
+			{4, 200, nil, classify.Final, transport.ReasonFinal, 0, 0, 13400 * ms},
+		}
+		events := seen.events()
+		require.Len(t, events, len(rows))
+		for i, want := range rows {
+			e := events[i]
+			assert.Equal(t, want.number, e.Number)
+			assert.Equal(t, want.status, e.Status)
+			assert.Equal(t, want.err, e.Err, "the base's own error, as it was")
+			assert.Equal(t, want.verdict, e.Class)
+			assert.Equal(t, want.reason, e.Reason)
+			assert.Equal(t, want.hint, e.RetryAfter)
+			assert.GreaterOrEqual(t, e.Delay, want.wait)
+			assert.LessOrEqual(t, e.Delay, want.wait+s)
+			assert.GreaterOrEqual(t, e.Start.Add(e.Duration).Sub(start), want.at)
+			assert.LessOrEqual(t, e.Start.Add(e.Duration).Sub(start), want.at+s)
+			assert.Same(t, req, e.Request, "the caller's")
+			assert.Equal(t, "https://api.example.com", e.Host)
+			assert.Equal(t, want.status != 0, e.Response != nil)
+		}
+		assert.Equal(t, "1", events[0].Response.Header.Get("X-Try"))
+	})
+}
+
+// TestTraceOrder: Config.Traces first, then the contexts' from the newest to the oldest, each as it was when it was given. Each hook
+// gets the context of the previous.
+func TestTraceOrder(t *testing.T) {
+	type key string
+	var calls []string
+	want := ""
+	named := func(name string) *transport.Trace {
+		return &transport.Trace{
+			RequestStart: func(ctx context.Context, _ *http.Request) context.Context {
+				calls = append(calls, name)
+				return context.WithValue(ctx, key(name), true)
+			},
+			AttemptStart: func(context.Context, transport.AttemptStart) context.Context { return nil },
+			AttemptEnd: func(ctx context.Context, _ transport.AttemptEnd) {
+				calls = append(calls, name)
+				for other := range strings.FieldsSeq(want) {
+					assert.Equal(t, true, ctx.Value(key(other)), "the context of %s", other)
+				}
+			},
+		}
+	}
+	own := named("config")
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Traces: []*transport.Trace{own}})
+	own.AttemptEnd = nil // copied: no effect
+
+	older := named("older")
+	ctx := transport.WithTrace(t.Context(), older)
+	ctx = transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) {}})
+	ctx = transport.WithTrace(ctx, &transport.Trace{})
+	ctx = transport.WithTrace(ctx, nil)
+	ctx = transport.WithTrace(ctx, (*transport.Trace)(nil))
+	middle := transport.WithTrace(ctx, named("middle"))
+	newest := transport.WithTrace(transport.WithIdempotent(middle), named("newest"))
+	older.AttemptEnd = nil
+
+	for _, row := range []struct {
+		ctx  context.Context
+		want string
+	}{
+		{t.Context(), "config"},
+		{ctx, "config older"},
+		{middle, "config middle older"},
+		{newest, "config newest middle older"},
+		{transport.WithoutRetries(newest), "config newest middle older"},
+	} {
+		calls, want = nil, row.want
+		mustFetch(t, tr, row.ctx, "http://h.test/")
+		assert.Equal(t, want+" "+want, strings.Join(calls, " "))
+	}
+}
+
+// TestRefusalHasNoSecrets: the error and the lines of a request that is not sent are without passwords and without the values of
+// queries.
+func TestRefusalHasNoSecrets(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log testkit.Text
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.1}}, Logger: logger})
+		const secret = "http://someone:SECRET@h.test/?token=SECRET"
+		mustFetch(t, tr, t.Context(), secret)
+		ctx := expires(t, time.Second)
+		_, err := fetch(t, tr, ctx, secret)
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "SECRET")
+		assert.Equal(t, 3, strings.Count(log.String(), "\n"), "the attempt, the rate, and the refusal")
+		assert.NotContains(t, log.String(), "SECRET")
+		assert.Contains(t, log.String(), "h.test")
+	})
+}
+
+// TestErrorsOfHooksHaveNoSecrets: the Err of an AttemptEnd and of a HostChange prints without the
+// secrets of URLs, and errors.Is and errors.As see what is inside. So it is with the error of the caller.
+func TestErrorsOfHooksHaveNoSecrets(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		own := &url.Error{Op: "Get", URL: "http://u:" + marker + "@h.test/p?key=" + marker + "#" + marker, Err: io.ErrUnexpectedEOF}
+		var seen recorder
+		var changed changes
+		tr := mustNew(t, transport.Config{
+			Base: script(faults.Fail(own)), Rule: policy.Rule{MaxAttempts: 1, Concurrency: policy.Concurrency{Max: 10}},
+			Traces: []*transport.Trace{seen.trace(), changed.trace()},
+		})
+		_, err := tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))
+		assert.EqualError(t, err, `transport: not retried (retries off): Get "http://xxxxx@h.test/p?key=xxxxx": unexpected EOF`)
+		assert.Same(t, own, errorAs[*url.Error](t, err))
+		events := seen.events()
+		require.Len(t, events, 1)
+		assert.Equal(t, `Get "http://xxxxx@h.test/p?key=xxxxx": unexpected EOF`, events[0].Err.Error())
+		assert.ErrorIs(t, events[0].Err, io.ErrUnexpectedEOF)
+		assert.Same(t, own, errorAs[*url.Error](t, events[0].Err))
+		for _, text := range []string{fmt.Sprint(events[0]), fmt.Sprintf("%+v", events[0].Attempt), fmt.Sprintf("%#v", events[0].Err)} {
+			assert.NotContains(t, text, marker)
+		}
+		for range 100 {
+			time.Sleep(20 * time.Millisecond)
+			_, _ = tr.RoundTrip(getRequest(t, "http://h.test/p?key="+marker))
+		}
+		require.NotEmpty(t, changed.all)
+		assert.ErrorIs(t, changed.all[0].Err, io.ErrUnexpectedEOF)
+		assert.NotContains(t, changed.all[0].Err.Error(), marker)
+	})
+}
+
+// An error without secrets is the base's own.
+func TestErrorsOfHooksAreTheirOwn(t *testing.T) {
+	var seen recorder
+	own := errors.New("reset by the base")
+	_, err := mustNew(t, transport.Config{Base: script(faults.Fail(own)), Traces: []*transport.Trace{seen.trace()}}).RoundTrip(getRequest(t, "http://h.test/?q="+marker))
+	require.Error(t, err)
+	assert.True(t, seen.events()[0].Err == own)
+}
+
+// Explain names a failure inside a good response.
+func TestExplainOfAnErrorInside(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		inside := func(classify.Outcome) classify.Class { return classify.Refused }
+		resp, err := get(t, mustNew(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, Classify: inside}.Or(exact), Base: script(faults.Status(200))}), t.Context())
+		assert.Contains(t, transport.Explain(resp, err), "200 with an error inside, retry after 1s")
+	})
+}
+
+// A response that came after several attempts has their history, whatever it is.
+func TestHistoryOfALateSuccess(t *testing.T) {
+	for _, code := range []int{200, 404, 501} {
+		bubble(t, func(t *testing.T) {
+			base := script(status(503), faults.Fail(syscall.ECONNRESET), status(code))
+			resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
+			defer resp.Body.Close()
+			h := transport.HistoryOf(resp, nil)
+			assert.Equal(t, transport.ReasonFinal, h.Reason)
+			require.Len(t, h.Attempts, 3, "attempts")
+			for i, want := range []int{503, 0, code} {
+				assert.Equal(t, i+1, h.Attempts[i].Number)
+				assert.Equal(t, want, h.Attempts[i].Status)
+			}
+			assert.ErrorIs(t, h.Attempts[1].Err, syscall.ECONNRESET)
+		})
+	}
+}
+
+// An attempt that is timed knows when it began and how long it took, although nobody observes it.
+func TestHistoryKnowsTheTimeOfATimedAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		_, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 2, AttemptTimeout: 10 * time.Second}}, script(faults.Hang())), t.Context())
+		first := errorAs[*transport.Error](t, err).Attempts[0]
+		assert.Equal(t, start, first.Start)
+		assert.Equal(t, 10*time.Second, first.Duration)
+	})
+}
+
+// A late success is resumed like any other.
+func TestLateSuccessIsResumed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("0123456789", 10)
+		served := cutter(text, 50)
+		base := script(status(503), served.RoundTrip, served.RoundTrip)
+		resp := mustGet(t, over(t, transport.Config{Rule: quick}, base))
+		defer resp.Body.Close()
+		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
+		assert.Equal(t, text, mustRead(t, resp))
+	})
 }

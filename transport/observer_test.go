@@ -3,6 +3,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -327,16 +329,16 @@ func (s *scenePlay) call(t *testing.T, tr *transport.Transport, i int, observed 
 	}
 	h := transport.HistoryOf(resp, nil)
 	s.note(i, "response: %d %v %d %v", resp.StatusCode, resp.Header, resp.ContentLength, h.Reason)
-	hash := newSum()
+	var got bytes.Buffer
 	switch q.read {
 	case "all":
-		_, err = io.Copy(hash, resp.Body)
+		_, err = io.Copy(&got, resp.Body)
 	case "some":
-		_, err = io.CopyN(hash, resp.Body, 5000)
+		_, err = io.CopyN(&got, resp.Body, 5000)
 	case "leave":
 		cancel()
 	}
-	s.note(i, "body: %d %s %v", hash.n, hash.hex(), err)
+	s.note(i, "body: %d %s %v", got.Len(), ts.Hash(got.Bytes()), err)
 	s.note(i, "closed: %v", resp.Body.Close())
 }
 

@@ -1,4 +1,4 @@
-// Hosts whose base transport alone would do well. Further pools must not be worse.
+// Hosts whose base transport alone would do well. Further pools must not be worse, also for servers with few workers.
 
 package transport_test
 
@@ -35,8 +35,7 @@ import (
 
 // within sends a request that has so much time, and reads the response.
 func within(t *testing.T, tr http.RoundTripper, method, url string, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
+	ctx := expires(t, d)
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("order"))
 	require.NoError(t, err)
 	resp, err := tr.RoundTrip(req)
@@ -82,28 +81,11 @@ func trusting(s *httptest.Server) *http.Transport {
 // A server serves one connection at a time, and every second response is a 503. The retry takes
 // another connection, which the server does not look at as long as the old one is open.
 func TestServerOfOneConnection(t *testing.T) {
-	serve := func(l net.Listener) {
-		for served := 0; ; {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			for r := bufio.NewReader(conn); ; served++ {
-				if _, err := http.ReadRequest(r); err != nil {
-					break
-				}
-				_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d -\r\nContent-Length: 0\r\n\r\n", [...]int{503, 200}[served%2])
-			}
-			_ = conn.Close()
-		}
-	}
 	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service()} {
 		for _, deadline := range []time.Duration{5 * time.Second, time.Hour} {
 			inBubble(t, fmt.Sprint(name, "/", deadline), func(t *testing.T) {
-				n := ts.NewNet()
-				l, err := n.Listen("one.test:80")
-				require.NoError(t, err)
-				go serve(l)
+				n, served := ts.NewNet(), 0
+				prefork(t, n, "one.test:80", 1, func() string { served++; return [...]string{"200", "503"}[served%2] })
 				tr := mustNew(t, transport.Config{Base: &http.Transport{DialContext: n.DialContext}, Rule: rule})
 				for range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -116,7 +98,6 @@ func TestServerOfOneConnection(t *testing.T) {
 					}
 				}
 				tr.CloseIdleConnections()
-				_ = l.Close()
 			})
 		}
 	}
@@ -243,26 +224,17 @@ func TestBodyOfAnAttemptThatFoundNoConnection(t *testing.T) {
 		together(4, func(int) { assert.NoError(t, within(t, tr, http.MethodGet, s.URL, time.Second)) })
 		refuses = true
 		assert.Error(t, within(t, tr, http.MethodGet, s.URL+"/slow", time.Second))
-		var closed atomic.Int32
 		for range 3 {
-			req := newRequest(t, http.MethodPost, s.URL, &countedBody{Reader: strings.NewReader("an order"), closed: &closed})
-			got := do(tr, req)
-			require.NoError(t, got.err)
+			order := oneShot("an order")
+			require.NoError(t, do(tr, newRequest(t, http.MethodPost, s.URL, order)).err)
 			log := s.Log()
 			assert.EqualValues(t, len("an order"), log[len(log)-1].BodyLength)
+			synctest.Wait() // net/http closes a body aside
+			count(t, 1, order.closed(), "body closed")
 		}
-		synctest.Wait() // net/http closes a body aside
-		count(t, 3, closed.Load(), "body closed")
 		tr.CloseIdleConnections()
 	})
 }
-
-type countedBody struct {
-	io.Reader
-	closed *atomic.Int32
-}
-
-func (b *countedBody) Close() error { b.closed.Add(1); return nil }
 
 // A healthy server answers every tenth request with a 503, at random. The host stays on its
 // connections, with one other at most.
@@ -624,43 +596,81 @@ func TestOneSlowRequestMovesNoHost(t *testing.T) {
 	})
 }
 
-// A server that serves one connection after the other, such as a single process of Python, leaves a new
-// connection alone while it keeps an idle one. So the idle ones of the pool before are closed soon.
-func TestServerWithOneWorker(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		inBubble(t, method, func(t *testing.T) {
-			conns, acted := make(chan net.Conn, 100), 0
-			go func() {
-				for c := range conns {
-					for r := bufio.NewReader(c); ; {
-						req, err := http.ReadRequest(r)
-						if err != nil {
-							break
-						}
-						_, _ = io.Copy(io.Discard, req.Body)
-						acted++
-						status := map[bool]string{true: "500 Internal Server Error", false: "200 OK"}[acted <= 5]
-						_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 2\r\n\r\nok")
-					}
-					_ = c.Close()
+// prefork serves connections with so many workers. A worker has one connection until that is closed.
+func prefork(t *testing.T, n *ts.Net, addr string, workers int, status func() string) {
+	l, err := n.Listen(addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	for range workers {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
 				}
-			}()
-			base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				conns <- far
-				return near, nil
-			}}
-			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}})
-			for i := range 12 {
-				start := time.Now()
-				got := do(tr, newRequest(t, method, "http://h.test/", strings.NewReader("text")))
-				assert.NoError(t, got.err)
-				assert.Equal(t, i >= 5, got.status == http.StatusOK, "request %d: status %d", i, got.status)
-				assert.LessOrEqual(t, time.Since(start), 1100*time.Millisecond, "request %d", i)
+				for r := bufio.NewReader(c); ; {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						break
+					}
+					_, _ = io.Copy(io.Discard, req.Body)
+					time.Sleep(20 * time.Millisecond)
+					_, _ = io.WriteString(c, "HTTP/1.1 "+status()+" -\r\nContent-Length: 2\r\n\r\nok")
+				}
+				_ = c.Close()
 			}
-			assert.Equal(t, 12, acted, "requests that arrived")
-			tr.CloseIdleConnections()
-			close(conns)
-		})
+		}()
+	}
+}
+
+// Each worker of a server keeps one connection, and there are as many callers as workers. The application
+// answers 500 every other second. The way to another pool costs no good answer, and little time.
+func TestPoolsOfAServerWithFewWorkers(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"default": {}, "API": profile.API(), "Service": profile.Service(), "one": {MaxAttempts: 1}} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			for _, workers := range []int{1, 2, 3, 5, -3} { // negative: another host is asked as well, whose connections are left alone
+				beside := workers < 0
+				workers = max(workers, -workers)
+				inBubble(t, name+method, func(t *testing.T) {
+					n, start := ts.NewNet(), time.Now()
+					prefork(t, n, "h.test:80", workers, func() string {
+						if time.Since(start)/time.Second%2 == 1 {
+							return "500"
+						}
+						return "200"
+					})
+					tr := mustNew(t, transport.Config{Base: &http.Transport{DialContext: n.DialContext, MaxIdleConnsPerHost: 4}, Rule: rule})
+					prefork(t, n, "other.test:80", 1, func() string { return "200" })
+					if beside {
+						assert.Equal(t, 200, do(tr, newRequest(t, method, "http://other.test/", strings.NewReader("text"))).status)
+					}
+					var failed, late atomic.Int32
+					var all sync.WaitGroup
+					for range workers {
+						all.Go(func() {
+							for range 200 {
+								begun := time.Now()
+								got := do(tr, newRequest(t, method, "http://h.test/", strings.NewReader("text")))
+								if got.err != nil {
+									t.Log(got.err)
+									failed.Add(1)
+								}
+								if time.Since(begun) > 500*time.Millisecond && method == http.MethodPost {
+									late.Add(1)
+								}
+								time.Sleep(30 * time.Millisecond)
+							}
+						})
+					}
+					all.Wait()
+					if beside && method == http.MethodPost { // the GETs take minutes
+						assert.Equal(t, 1, n.Open("other.test"), "connections of the other host")
+					}
+					assert.Zero(t, failed.Load(), "%s of %d workers: failed", method, workers)
+					assert.Zero(t, late.Load(), "%s of %d workers: late", method, workers)
+					tr.CloseIdleConnections()
+				})
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ package transport_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -124,88 +125,53 @@ func TestDeathUnderLoad(t *testing.T) {
 func TestDeathBesideStreams(t *testing.T) {
 	hedged := policy.Rule{Hedge: policy.Hedge{Delay: time.Hour}} // so that what comes is noted from the beginning
 	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "deadlines": hedged} {
-		t.Run(name, func(t *testing.T) { testDeathBesideStreams(t, rule) })
-	}
-}
-
-func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		cfg.Streams = 100
-		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(1, 50*time.Millisecond)}}
-		cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) }
-		s := ts.Start(t, cfg)
-		var mu sync.Mutex
-		var conns []*ts.Conn
-		base := s.Transport()
-		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := cfg.Net.DialContext(ctx, network, addr)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				conns = append(conns, conn.(*ts.Conn))
-			}
-			return conn, err
-		}
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
-		var streams, wg sync.WaitGroup
-		for i := range cfg.Streams {
-			streams.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, fmt.Sprint(w.URL, "/stream"), nil)), time.Minute) })
-			if i == 0 {
-				synctest.Wait() // the other streams share the connection, if that is possible
-			}
-		}
-		time.Sleep(time.Millisecond)
-		mu.Lock()
-		well := len(conns)
-		mu.Unlock()
-		for range 16 {
-			wg.Go(func() { w.ok(w.get(), 10*time.Millisecond) })
-		}
-		wg.Wait()
-		for _, conn := range conns[well:] {
-			conn.Silence()
-		}
-		slow := 0
-		for range 20 {
-			ctx, cancel := context.WithTimeout(t.Context(), attemptTime+20*time.Millisecond)
-			start := time.Now()
-			if _, err := fetch(t, w.tr, ctx, w.URL); rule.AttemptTimeout > 0 {
-				assert.NoError(t, err)
-			}
-			if time.Since(start) >= attemptTime {
-				slow++
-			}
-			cancel()
-		}
-		assert.LessOrEqual(t, slow, 5)
-		streams.Wait()
-		w.tr.CloseIdleConnections()
-	})
-}
-
-// Only the caller has a deadline. The request that meets the death fails, which may be its own fault,
-// and three more. Two new pools come at once, and then one in 10 s.
-func TestDeathWithDeadlineOnly(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{}, well)
-		for range 5 {
-			w.ok(w.get(), 0)
-			w.die()
-			failed := 0
-			for range 10 {
-				ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
-				if resp, err := fetch(t, w.tr, ctx, w.URL); err != nil {
-					failed++
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				} else {
-					assert.Equal(t, 200, resp.StatusCode)
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			cfg.Streams = 100
+			cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(1, 50*time.Millisecond)}}
+			cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) }
+			var mu sync.Mutex
+			var conns []*ts.Conn
+			w := wireTo(t, ts.Start(t, cfg), cfg.Net, rule, func(base *http.Transport) {
+				base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := cfg.Net.DialContext(ctx, network, addr)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						conns = append(conns, conn.(*ts.Conn))
+					}
+					return conn, err
 				}
-				cancel()
+			})
+			var streams sync.WaitGroup
+			for i := range cfg.Streams {
+				streams.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, w.URL+"/stream", nil)), time.Minute, name) })
+				if i == 0 {
+					synctest.Wait() // the other streams share the connection, if that is possible
+				}
 			}
-			assert.LessOrEqual(t, failed, 4, "failed requests")
-			time.Sleep(10 * time.Second)
-		}
-	})
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			well := len(conns)
+			mu.Unlock()
+			together(16, func(int) { w.ok(w.get(), 10*time.Millisecond, name) })
+			for _, conn := range conns[well:] {
+				conn.Silence()
+			}
+			slow := 0
+			for range 20 {
+				start := time.Now()
+				if err := within(t, w.tr, http.MethodGet, w.URL, attemptTime+20*time.Millisecond); rule.AttemptTimeout > 0 {
+					assert.NoError(t, err, name)
+				}
+				if time.Since(start) >= attemptTime {
+					slow++
+				}
+			}
+			assert.LessOrEqual(t, slow, 5, name)
+			streams.Wait()
+			w.tr.CloseIdleConnections()
+		})
+	}
 }
 
 // Only hedges find another way. A connection that died before is not taken again.
@@ -223,47 +189,72 @@ func TestDeathWithHedges(t *testing.T) {
 	})
 }
 
-// Many connections die that are idle in the pool. net/http returns the cause of a deadline
-// in place of the deadline's error.
+// Many connections die that are idle in the pool, and only the caller has a deadline. The request that meets the
+// death fails, which may be its own fault, and three more. Two new pools come at once, and then one in 10 s.
+// net/http returns the cause of a deadline in place of the deadline's error.
 func TestDeathOfAPool(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("the caller is in a hurry")} {
-		t.Run(fmt.Sprint(cause), func(t *testing.T) { testDeathOfAPool(t, cause) })
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, policy.Rule{}, func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) })
+			for range 5 {
+				together(32, func(_ int) { w.ok(w.get(), time.Second, cause) })
+				w.die()
+				failed := 0
+				for range 20 {
+					ctx, cancel := context.WithTimeoutCause(t.Context(), attemptTime, cause)
+					if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
+						failed++
+						assert.True(t, cause != nil || errors.Is(err, context.DeadlineExceeded), err)
+					}
+					cancel()
+				}
+				assert.LessOrEqual(t, failed, 4, "failed requests, %v", cause)
+				time.Sleep(10 * time.Second)
+			}
+		})
 	}
 }
 
-func testDeathOfAPool(t *testing.T, cause error) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{}, func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) })
-		for range 3 {
-			together(32, func(_ int) { w.ok(w.get(), time.Second) })
-			w.die()
-			failed := 0
-			for range 20 {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), attemptTime, cause)
-				if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
-					failed++
-				}
-				cancel()
-			}
-			assert.LessOrEqual(t, failed, 4, "failed requests")
-			time.Sleep(10 * time.Second)
-		}
-	})
-}
-
 // Connections die one after the other. A single request that times out proves nothing, so the second
-// is slow as well.
+// is slow as well. A base that has one pool closes its idle connections before the retry.
 func TestDeathAfterDeath(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, hasty, well)
-		for range 4 {
-			w.ok(w.get(), attemptTime+20*time.Millisecond)
-			w.ok(w.get(), attemptTime+20*time.Millisecond)
-			w.ok(w.get(), 0)
-			w.die()
-			time.Sleep(10 * time.Second)
-		}
-	})
+	for name, row := range map[string]struct {
+		protocols []protocol
+		change    func(*testing.T, *ts.Net, *http.Transport)
+		dies      string // the host whose connections die
+		slow      int    // requests after a death
+	}{
+		"pools":            {anyHTTP, func(*testing.T, *ts.Net, *http.Transport) {}, "fault.test", 2},
+		"the default base": {anyHTTP, func(t *testing.T, _ *ts.Net, b *http.Transport) { setDefaultTransport(t, b) }, "fault.test", 2},
+		"a tunnel through a proxy": {[]protocol{http1[1], http2[1]}, func(t *testing.T, n *ts.Net, b *http.Transport) {
+			tunnels(t, n)
+			b.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
+		}, "proxy.test", 2},
+		"one connection": {anyProtocol, func(_ *testing.T, _ *ts.Net, b *http.Transport) { b.MaxConnsPerHost = 1 }, "fault.test", 1},
+		"an HTTP/2 of its own": {anyProtocol, func(_ *testing.T, _ *ts.Net, b *http.Transport) {
+			b.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"other": nil}
+		}, "fault.test", 1},
+	} {
+		inMemory(t, row.protocols, func(t *testing.T, cfg ts.Config) {
+			w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, func(b *http.Transport) { row.change(t, cfg.Net, b) })
+			if name == "the default base" {
+				w.tr = mustNew(t, transport.Config{Rule: hasty})
+			}
+			for range 4 {
+				for range row.slow {
+					w.ok(w.get(), attemptTime+20*time.Millisecond, name)
+				}
+				w.ok(w.get(), 0, name)
+				cfg.Net.Silence(row.dies)
+				time.Sleep(10 * time.Second)
+			}
+			assert.NotZero(t, w.Arrivals())
+			if cfg.HTTP2 {
+				assert.Equal(t, row.slow > 1, w.tr.Snapshot().Hosts[0].Pool > 0, "%s: the host has moved", name)
+			}
+			w.tr.CloseIdleConnections()
+		})
+	}
 }
 
 // A connection is slow by 2 s.
@@ -349,43 +340,35 @@ func twoConns(cfg ts.Config) int {
 	return 2
 }
 
-// Every connection says 421. A Transport around another does not start again when the inner
-// one has no other connection.
-func TestMisdirectedBelow(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, func(*ts.Received) ts.Step { return ts.Status(421) })
-		w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: quick})
-		for range 2 { // the second request finds no other pool
-			before := len(w.Log())
-			got := w.get()
-			require.NoError(t, got.err)
-			assert.Equal(t, 421, got.status)
-			assert.LessOrEqual(t, len(w.Log())-before, 2)
-		}
-		w.tr.CloseIdleConnections()
-	})
-}
-
-// Every connection says 421. It is not repeated over a connection that said so.
+// Every connection says 421. It is not repeated over a connection that said so. A Transport around another
+// does not start again when the inner one has no other connection.
 func TestMisdirectedEverywhere(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, func(*ts.Received) ts.Step { return ts.Status(421) })
-		for range 3 {
-			before := len(w.Log())
-			got := w.send(http.MethodPost)
-			require.NoError(t, got.err)
-			assert.Equal(t, 421, got.status)
-			conns := map[int]int{}
-			for _, a := range w.Log()[before:] {
-				conns[a.Conn]++
+	misdirected := func(*ts.Received) ts.Step { return ts.Status(421) }
+	for _, nested := range []bool{false, true} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, quick, misdirected)
+			if nested {
+				w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: quick})
 			}
-			for conn, n := range conns {
-				count(t, 1, n, "request sent", "connection %d", conn)
+			for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodPost} {
+				before := len(w.Log())
+				got := w.send(method)
+				require.NoError(t, got.err)
+				assert.Equal(t, 421, got.status)
+				conns := map[int]int{}
+				for _, a := range w.Log()[before:] {
+					conns[a.Conn]++
+				}
+				for conn, n := range conns {
+					count(t, 1, n, "request sent", "%s, connection %d, nested %v", method, conn, nested)
+				}
+				assert.LessOrEqual(t, len(conns), 2, "%s, nested %v", method, nested)
 			}
-		}
-	})
+			w.tr.CloseIdleConnections()
+		})
+	}
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		cfg.Handler = func(*ts.Received) ts.Step { return ts.Status(421) }
+		cfg.Handler = misdirected
 		w := wireTo(t, ts.Start(t, cfg), cfg.Net, quick, onePool)
 		assert.Equal(t, 421, w.get().status)
 		assert.Equal(t, map[bool]int{false: 2, true: 1}[cfg.HTTP2], w.Arrivals(), "requests that arrived")
@@ -459,26 +442,6 @@ func TestSlowHandlers(t *testing.T) {
 	}
 }
 
-// A download whose connection dies goes on over another.
-func TestDeathDuringADownload(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		content := ts.Pattern(200_000)
-		rule := policy.Rule{StallTimeout: time.Second}.Or(hasty)
-		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
-			return ts.Content(content, `"v1"`).Drip(10_000, 10*time.Millisecond)
-		})
-		go func() {
-			time.Sleep(55 * time.Millisecond)
-			w.die()
-		}()
-		start := time.Now()
-		got := w.get()
-		require.NoError(t, got.err)
-		assert.Equal(t, string(content), got.body)
-		assert.LessOrEqual(t, time.Since(start), 2*time.Second)
-	})
-}
-
 // lateDial makes each connection come late.
 func lateDial(by time.Duration) func(*http.Transport) {
 	return func(base *http.Transport) {
@@ -512,34 +475,6 @@ func TestRequestsWaitForOneHandshake(t *testing.T) {
 	})
 }
 
-// A hook ends the context of the attempt that was to make the connection of a new pool. The pool has
-// none then, so the next attempt that finds none goes over the old pool.
-func TestAttemptWithoutTimeLeavesThePoolUnconnected(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		var fails atomic.Bool
-		cfg.Handler = func(*ts.Received) ts.Step {
-			if fails.Swap(false) {
-				return ts.Status(503)
-			}
-			return ts.OK("well")
-		}
-		w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{AttemptTimeout: time.Minute}.Or(hasty), impatientDial)
-		w.ok(w.get(), 0)
-		fails.Store(true)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		ctx = transport.WithTrace(ctx, &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-			when(a.Kind == transport.AttemptRetry, cancel)
-			return ctx
-		}})
-		assert.ErrorIs(t, do(w.tr, newRequest(t, http.MethodGet, w.URL+"/", nil).WithContext(ctx)).err, context.Canceled)
-		w.net.Fail("fault.test", ts.ErrBlackhole) // drops SYNs
-		fails.Store(true)
-		w.ok(w.get(), 2*time.Second)
-		time.Sleep(time.Minute) // the dial ends
-	})
-}
-
 // A caller who leaves does not wait for a connection that another request makes.
 func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
@@ -553,10 +488,7 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 		wg.Go(func() { do(tr, newRequest(t, http.MethodGet, s.URL, nil)) })
 		time.Sleep(attemptTime + 50*time.Millisecond)
 		req := newRequest(t, http.MethodGet, s.URL, nil)
-		canceled := make(chan struct{})
-		//lint:ignore SA1019 old callers still set Request.Cancel
-		req.Cancel = canceled
-		time.AfterFunc(50*time.Millisecond, func() { close(canceled) })
+		cancels(req, 50*time.Millisecond)
 		got := do(tr, req)
 		assert.Error(t, got.err)
 		assert.Equal(t, 50*time.Millisecond, got.elapsed)
@@ -573,34 +505,6 @@ func (w *wired) kill() {
 	for range 3 {
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
 	}
-}
-
-// The connections of further pools do not stay idle for ever, although the base keeps its own, and
-// over HTTP/2 its dead one.
-func TestIdleConnectionsGoAway(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, hasty, well)
-		w.ok(w.get(), 0)
-		w.kill()
-		w.ok(w.get(), 0)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		assert.Equal(t, 1, w.net.Open("fault.test"), "that of the base")
-		w.tr.CloseIdleConnections()
-	})
-}
-
-// A client closes the connections of all pools.
-func TestCloseIdleConnectionsOfPools(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, hasty, well)
-		w.ok(w.get(), 0)
-		w.kill()
-		synctest.Wait() // the streams have ended
-		w.tr.CloseIdleConnections()
-		time.Sleep(time.Second)
-		assert.Zero(t, w.net.Open("fault.test"))
-	})
 }
 
 // watchOpen counts the connections as the clients see them, at all times. most ends that, and
@@ -670,28 +574,6 @@ func TestOnePoolKeepsToMaxConnsPerHost(t *testing.T) {
 	}
 }
 
-// A base that has one pool keeps no dead connection for ever. Its idle connections are
-// closed before the retry.
-func TestSilentOnlyPool(t *testing.T) {
-	for name, change := range map[string]func(*http.Transport){
-		"one connection": func(b *http.Transport) { b.MaxConnsPerHost = 1 },
-		"own HTTP/2": func(b *http.Transport) {
-			b.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"other": nil}
-		},
-	} {
-		inMemory(t, []protocol{http1[0], http2[0]}, func(t *testing.T, cfg ts.Config) {
-			w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, change)
-			for range 4 {
-				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
-				w.ok(w.get(), 0, name)
-				w.die()
-				time.Sleep(10 * time.Second)
-			}
-			w.tr.CloseIdleConnections()
-		})
-	}
-}
-
 // Callers of a base that has one pool leave at their deadlines. There is no retry that would find
 // out whether the connections are dead, so none is closed, as over the base alone.
 func TestDeadlinesOverTheOnlyPool(t *testing.T) {
@@ -726,8 +608,7 @@ func TestLimitsBelowCloseNoConnections(t *testing.T) {
 			tr := mustNew(t, transport.Config{Base: below})
 			go func() { _ = within(t, below, http.MethodGet, "http://a.test/"+strings.Fields(name)[0], time.Minute) }() // holds the host, or keeps the slot
 			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := expires(t, time.Second)
 			_, err := fetch(t, tr, ctx, "http://a.test/")
 			require.Error(t, err)
 			time.Sleep(30 * time.Second)
@@ -811,8 +692,7 @@ func TestCloseIdleConnectionsThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(status(200).Delay(time.Hour), status(200))
 		tr := mustNew(t, transport.Config{Base: brittle{rt: server.RoundTrip}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		_, err := get(t, tr, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/"))
@@ -853,71 +733,30 @@ func TestPoolsOfAnotherBase(t *testing.T) {
 	})
 }
 
-// The log says when a host leaves silent connections.
-func TestMovesAreLogged(t *testing.T) {
-	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("well"))
-		var log testkit.Text
-		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
-		w.ok(w.get(), 0)
-		w.kill()
-		w.kill()
-		const text = `level=INFO msg="new connection pool" host=http://fault.test pool=%d error="no response within the attempt's 300ms"`
-		assert.Contains(t, log.String(), fmt.Sprintf(text, 1))
-		assert.Contains(t, log.String(), fmt.Sprintf(text, 2))
-		tr.CloseIdleConnections()
-	})
-}
-
-// A host that moves after several failures tells that once. A single 503 says nothing about
-// connections, whether it is retried or not.
-func TestMoveAfterSeveralFailuresIsTold(t *testing.T) {
-	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
-		var seen changes
-		bad := true
-		cfg.Handler = func(r *ts.Received) ts.Step {
-			if bad && r.Conn == 1 {
-				return ts.Status(http.StatusBadGateway)
-			}
-			return ts.OK("well")
-		}
-		s := ts.Start(t, cfg)
-		var log testkit.Text
-		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Traces: []*transport.Trace{seen.trace()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
-		assert.Equal(t, http.StatusBadGateway, w.post().status)
-		w.ok(w.get(), time.Second)
-		bad = false
-		w.ok(w.get(), time.Second)
-		bad = true
-		assert.Empty(t, seen.all)
-		assert.NotContains(t, log.String(), "pool")
-		for range 5 {
-			assert.Equal(t, http.StatusBadGateway, w.post().status)
-		}
-		for range 3 {
-			w.ok(w.post(), time.Second)
-		}
-		assert.Empty(t, seen.told())
-		assert.Equal(t, 1, strings.Count(log.String(), "pool=1"))
-		tr.CloseIdleConnections()
-	})
-}
-
-// The connections of a host that is forgotten are closed, but not those of the base.
-func TestPoolsOfEvictedHosts(t *testing.T) {
-	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, hasty, well)
-		w.ok(w.get(), 0)
-		w.kill()
-		before := w.net.Open("fault.test")
-		w.tr.Evict(w.URL)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, before-1, w.net.Open("fault.test"))
-		w.tr.CloseIdleConnections()
-	})
+// The connections of further pools do not stay idle for ever, although the base keeps its own, and over HTTP/2 its
+// dead one. A client closes all, and those of further pools are closed if the host is forgotten.
+func TestConnectionsOfPoolsGoAway(t *testing.T) {
+	for name, row := range map[string]struct {
+		end  func(*wired)
+		left int
+	}{
+		"idle":                 {func(*wired) { time.Sleep(5 * time.Minute) }, 1},
+		"CloseIdleConnections": {func(w *wired) { w.tr.CloseIdleConnections() }, 0},
+		"the host is evicted":  {func(w *wired) { w.tr.Evict(w.URL) }, 1},
+	} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, hasty, well)
+			w.ok(w.get(), 0)
+			w.kill()
+			synctest.Wait() // the streams have ended
+			require.Equal(t, 2, w.net.Open("fault.test"), name)
+			row.end(w)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			assert.Equal(t, row.left, w.net.Open("fault.test"), name)
+			w.tr.CloseIdleConnections()
+		})
+	}
 }
 
 // tunnels starts a proxy at proxy.test:3128 that knows only CONNECT.
@@ -952,26 +791,6 @@ func tunnels(t *testing.T, n *ts.Net) {
 			go tunnel(client)
 		}
 	}()
-}
-
-// A tunnel through a proxy dies.
-func TestTunnelDies(t *testing.T) {
-	inMemory(t, []protocol{http1[1], http2[1]}, func(t *testing.T, cfg ts.Config) {
-		tunnels(t, cfg.Net)
-		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, func(base *http.Transport) {
-			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
-		})
-		for range 3 {
-			for range 2 {
-				w.ok(w.get(), attemptTime+20*time.Millisecond)
-			}
-			w.ok(w.get(), 0)
-			cfg.Net.Silence("proxy.test")
-			time.Sleep(10 * time.Second)
-		}
-		assert.NotZero(t, w.Arrivals())
-		w.tr.CloseIdleConnections()
-	})
 }
 
 // A server restarts again and again under load. No GET fails, and no POST arrives twice.
@@ -1049,105 +868,200 @@ func TestServersThatEndConnections(t *testing.T) {
 	})
 }
 
-// Connections die over sockets of this machine, with the default base and with http.Transports of
-// a user: a relay in between stops to forward what comes over the connections so far.
-func TestDeathOverSockets(t *testing.T) {
-	for name, cfg := range map[string]ts.Config{"http1": {}, "http2": {HTTP2: true, TLS: ts.Trusted}} {
-		for _, own := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, " default base ", own), func(t *testing.T) {
-				t.Parallel() // it waits for timeouts
-				s := ts.Start(t, cfg, ts.OK("well"))
-				r := relayTo(t, s.Addr)
-				c := transport.Config{Rule: policy.Rule{AttemptTimeout: 2 * attemptTime, Backoff: backoff.Constant(time.Millisecond)}}
-				scheme, _, _ := strings.Cut(s.URL, "://")
-				base := s.Transport()
-				if !own {
-					base.DialContext = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
-					c.Base = base
+// A connection dies while a body comes. The rest is fetched, or the body is fetched again, over another pool.
+func TestDeathInABody(t *testing.T) {
+	content := text(100_000)
+	rule := policy.Rule{StallTimeout: attemptTime}.Or(hasty)
+	for name, step := range map[string]ts.Step{
+		"a validator": ts.Content([]byte(content), `"v1"`), "a length": jsonStep(content, true, false), "neither": jsonStep(content, false, false),
+	} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, rule, func(*ts.Received) ts.Step { return step.Drip(10_000, 10*time.Millisecond) })
+			w.ok(w.get(), time.Minute, name)
+			for range 3 {
+				time.AfterFunc(55*time.Millisecond, w.die)
+				start := time.Now()
+				got := w.get()
+				w.ok(got, time.Minute, name)
+				assert.True(t, got.body == content, name)
+				assert.LessOrEqual(t, time.Since(start), time.Second, name)
+				time.Sleep(10 * time.Second) // a host gets one new pool in 10 s
+			}
+			w.tr.CloseIdleConnections()
+		})
+	}
+}
+
+// A connection takes the requests, and no response comes back. No POST arrives twice, and
+// after four of them the later requests take another connection.
+func TestHalfDeadConnection(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty)} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			s := ts.Start(t, cfg, ts.OK("well"))
+			base := s.Transport()
+			dial := base.DialContext
+			var mu sync.Mutex
+			var conns []*deafConn
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				if err != nil {
+					return nil, err
 				}
-				tr := mustNew(t, c)
-				if own && cfg.HTTP2 {
-					tr.Base().(*http.Transport).TLSClientConfig = base.TLSClientConfig
+				mu.Lock()
+				defer mu.Unlock()
+				c := &deafConn{Conn: conn, gone: make(chan struct{}), closed: make(chan struct{})}
+				conns = append(conns, c)
+				return c, nil
+			}
+			w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
+			deafen := func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, c := range conns {
+					close(c.gone)
 				}
-				t.Cleanup(tr.CloseIdleConnections)
-				for range 3 {
-					for range 3 {
-						got := do(tr, newRequest(t, http.MethodGet, scheme+"://"+r.Addr().String()+"/", nil))
-						require.NoError(t, got.err)
-						require.Equal(t, "well", got.body)
-					}
-					r.die()
+				conns = nil
+			}
+			for range 3 {
+				w.ok(w.get(), 0, name)
+				deafen()
+				for i := range 4 {
+					before := w.Arrivals()
+					assert.True(t, w.post().err != nil || i > 0 && !cfg.HTTP2, name)
+					assert.Equal(t, 1, w.Arrivals()-before, "requests that arrived, %v", name)
 				}
-				assert.Equal(t, cfg.HTTP2, s.Log()[0].Proto == "HTTP/2.0")
+				w.ok(w.post(), 0, name)
+				deafen()
+				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
+				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
+				time.Sleep(20 * time.Second) // a host gets one new pool in 10 s
+			}
+			time.Sleep(2 * time.Minute)
+			w.tr.CloseIdleConnections()
+			assert.Zero(t, w.net.Open("fault.test"))
+		})
+	}
+}
+
+// A deafConn is a connection that hears nothing after gone is closed.
+type deafConn struct {
+	net.Conn
+	gone, closed chan struct{}
+	once         sync.Once
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.gone:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *deafConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A connection dies during an upload that is larger than all windows.
+func TestDeathDuringAnUpload(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		content := ts.Pattern(4 << 20)
+		w := wire(t, cfg, policy.Rule{StallTimeout: attemptTime}.Or(hasty), well)
+		for range 3 {
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
+			w.die()
+			time.Sleep(10 * time.Second)
+			got := do(w.tr, newRequest(t, http.MethodPut, w.URL+"/", bytes.NewReader(content)))
+			w.ok(got, 3*attemptTime)
+			log := w.Log()
+			assert.EqualValues(t, len(content), log[len(log)-1].BodyLength)
+		}
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// Everything dies again and again, while rules change and idle connections are closed. No
+// request fails.
+func TestDeathAndUpdates(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, hasty, func(r *ts.Received) ts.Step { return ts.OK("well").Delay(time.Duration(r.N%5) * time.Millisecond) })
+		var workers, others sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		every := func(d time.Duration, f func()) {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					time.Sleep(d)
+					f()
+				}
 			})
 		}
-	}
-}
-
-// A relay forwards connections, until they die.
-type relay struct {
-	net.Listener
-	mu    sync.Mutex
-	alive *struct{ int } // the present generation of connections; die begins another
-}
-
-func relayTo(t *testing.T, addr string) *relay {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	r := &relay{Listener: l, alive: new(struct{ int })}
-	var all sync.Map
-	t.Cleanup(func() {
-		_ = l.Close()
-		all.Range(func(c, _ any) bool { return c.(net.Conn).Close() == nil || true })
+		every(17*time.Millisecond, func() { w.tr.CloseIdleConnections() })
+		every(23*time.Millisecond, func() { assert.NoError(t, w.tr.Update(hasty, nil)) })
+		every(11*time.Second, w.die)
+		for range 8 {
+			workers.Go(func() {
+				for range 400 {
+					w.ok(w.get(), attemptTime+50*time.Millisecond)
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+		}
+		workers.Wait()
+		stop()
+		others.Wait()
 	})
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", addr)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			all.Store(client, nil)
-			all.Store(server, nil)
-			r.mu.Lock()
-			alive := r.alive
-			r.mu.Unlock()
-			go r.forward(client, server, alive)
-			go r.forward(server, client, alive)
-		}
-	}()
-	return r
 }
 
-// forward copies until the generation is dead, and then loses what comes.
-func (r *relay) forward(to, from net.Conn, alive *struct{ int }) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		r.mu.Lock()
-		dead := r.alive != alive
-		r.mu.Unlock()
-		switch {
-		case dead && err != nil:
-			return // the other side is not told
-		case dead:
-			continue
-		case err != nil:
-			_ = to.Close()
-			return
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
+// The connection of a host over HTTP/2 dies, for the first time. Each caller loses one POST, and no further.
+func TestFirstSilenceOfAHost(t *testing.T) {
+	for callers := 2; callers < 10; callers++ {
+		inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+			cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(10 * time.Millisecond) }
+			w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{AttemptTimeout: attemptTime, MaxAttempts: 1}, lateDial(20*time.Millisecond))
+			time.AfterFunc(time.Second, w.die)
+			var failed atomic.Int32
+			together(callers, func(int) {
+				for range 100 {
+					if w.send(http.MethodPost).err != nil {
+						failed.Add(1)
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+			assert.LessOrEqual(t, failed.Load(), int32(callers), "failed requests of %d callers", callers)
+			w.tr.CloseIdleConnections()
+		})
 	}
 }
 
-func (r *relay) die() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.alive = new(struct{ int })
+// The connection of a busy host dies. The requests after the first timeout wait until another pool has a
+// connection, instead of being lost as well.
+func TestSilenceOfABusyHost(t *testing.T) {
+	const every = 5 * time.Millisecond
+	for _, dial := range []time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond} {
+		inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+			cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(10 * time.Millisecond) }
+			w := wireTo(t, ts.Start(t, cfg), cfg.Net, policy.Rule{AttemptTimeout: attemptTime, MaxAttempts: 1}, lateDial(dial))
+			var failed atomic.Int32
+			var all sync.WaitGroup
+			for i := range 256 {
+				all.Go(func() {
+					time.Sleep(time.Duration(i) * every)
+					if i == 100 {
+						w.die()
+					}
+					if w.send(http.MethodPost).err != nil {
+						failed.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(t, failed.Load(), int32((attemptTime+10*time.Millisecond)/every+4), "failed requests")
+			w.tr.CloseIdleConnections()
+		})
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,8 +28,7 @@ import (
 func free(t *testing.T, tr *transport.Transport, n int) {
 	t.Helper()
 	together(n, func(_ int) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := expires(t, time.Second)
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/free", nil).WithContext(ctx))
 		if assert.NoError(t, err) {
 			assert.Equal(t, 200, resp.StatusCode)
@@ -76,11 +74,13 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		"Hint": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.RetryAfter = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
 		}},
-		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
+		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) {
+			r.Backoff = backoffFunc(func(int, time.Duration) time.Duration { f(); return 0 })
+		}},
 		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
 			return transport.WithTrace(ctx, &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { f() }})
 		}},
-		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
+		"a trace of a hedge": {response: faults.Hang(), rule: func(r *policy.Rule, _ func()) {
 			r.Hedge, r.Concurrency = policy.Hedge{Delay: time.Second}, policy.Concurrency{Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
@@ -131,10 +131,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 					t.Errorf("nothing happened: %v, %v", resp, err)
 				}()
 				time.Sleep(time.Minute)
-				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse, "slots")
-				assert.Zero(t, s.ConcurrencyWaiting, "waiters")
-				assert.Zero(t, s.InFlight, "requests")
+				idle(t, tr)
 				for range 3 {
 					free(t, tr, 1)
 					time.Sleep(10 * time.Second)
@@ -149,10 +146,6 @@ func when(yes bool, f func()) {
 		f()
 	}
 }
-
-type panickyBackoff func()
-
-func (b panickyBackoff) Delay(int, time.Duration) time.Duration { b(); return 0 }
 
 // A badError is an error of a base transport whose methods panic.
 type badError struct{}
@@ -173,60 +166,6 @@ func (c *badContext) Deadline() (time.Time, bool) {
 		c.f()
 	}
 	return time.Time{}, false
-}
-
-// When a function of the caller panics, the response at hand is closed and its slot is free.
-func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
-	limiter := policy.Concurrency{FailFast: policy.On, Max: 1}
-	rows := map[string]transport.Config{
-		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Class { panic("own") }}},
-		"hint":       {Rule: policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
-		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
-		"trace":      {Traces: []*transport.Trace{{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}}},
-	}
-	for name, c := range rows {
-		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a limiter": {Concurrency: limiter}} {
-			inBubble(t, name+", "+limits, func(t *testing.T) {
-				own, b := c, oneShot("response")
-				own.Rule = rule.Or(c.Rule)
-				tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 503, b), nil
-				}))
-				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-				count(t, 1, b.closed(), "body closed")
-				s := stateOf(t, tr)
-				assert.Zero(t, s.ConcurrencyInUse, "slots in use")
-				assert.Zero(t, s.InFlight, "requests in flight")
-			})
-		}
-	}
-}
-
-// slowlyClosed is a body whose Close takes a minute.
-type slowlyClosed struct{ io.Reader }
-
-func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
-
-// TestPanicDoesNotWaitForClose: a panic of the caller's function reaches the caller
-// although the Close of the base blocks.
-func TestPanicDoesNotWaitForClose(t *testing.T) {
-	own := func(classify.Outcome) classify.Class { panic("own") }
-	hook := &transport.Trace{AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("own") }}
-	for name, c := range map[string]transport.Config{
-		"a light first try": {Rule: policy.Rule{Classify: own}},
-		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
-		"a hook":            {Traces: []*transport.Trace{hook}},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 503, slowlyClosed{strings.NewReader("no")}), nil
-			}))
-			start := time.Now()
-			assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-			assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
-			time.Sleep(time.Minute) // the Close ends
-		})
-	}
 }
 
 func TestFailFast(t *testing.T) {
@@ -269,7 +208,7 @@ func TestFailFastAndRate(t *testing.T) {
 func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
 	upgrade := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 101, rwcBody{}, "Upgrade: x"), nil
+		return newResponse(req, 101, new(rwc), "Upgrade: x"), nil
 	}
 	type step struct {
 		do   func(*http.Response)
@@ -340,10 +279,6 @@ func TestSlotOfABody(t *testing.T) {
 		})
 	}
 }
-
-type rwcBody struct{ io.ReadWriter }
-
-func (rwcBody) Close() error { return nil }
 
 // TestFullMax: one more than Max is refused, or waits for a place.
 func TestFullMax(t *testing.T) {
@@ -472,3 +407,76 @@ func (l *load) send(t *testing.T, n int, gap time.Duration) {
 
 // takes is a host whose responses take a time.
 func takes(d time.Duration) answer { return status(200).Delay(d) }
+
+// takesAll is a server that reads the request's body, and responds after 20 ms.
+func takesAll(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		read := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, req.Body); close(read) }()
+		select {
+		case <-read:
+		case <-req.Context().Done():
+			return nil, context.Cause(req.Context())
+		}
+		_ = req.Body.Close()
+	}
+	return play(req, faults.Status(200).Delay(20*time.Millisecond))
+}
+
+// TestSlowCallersHoldUpNobody: uploads that wait for their callers take no slots from other
+// requests, whether a caller sends nothing at all or a byte now and then.
+func TestSlowCallersHoldUpNobody(t *testing.T) {
+	rules := map[string]policy.Rule{
+		"timeouts": {AttemptTimeout: time.Second, StallTimeout: time.Second, Concurrency: policy.Concurrency{Max: 50}},
+		"limiter":  {Concurrency: policy.Concurrency{Max: 50}},
+	}
+	for name, rule := range rules {
+		for kind, uploads := range map[string]struct {
+			n     int
+			every time.Duration
+		}{"idle": {10, 0}, "a trickle": {20, 30 * time.Millisecond}, "a slow trickle": {20, time.Second}} {
+			for _, method := range []string{http.MethodPut, http.MethodPost} {
+				inBubble(t, name+" "+kind+" "+method, func(t *testing.T) {
+					tr := mustNew(t, transport.Config{Base: rt(takesAll), Rule: rule})
+					ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+					defer stop()
+					var all sync.WaitGroup
+					for range uploads.n {
+						all.Go(func() {
+							r, w := io.Pipe()
+							if uploads.every > 0 {
+								go func() {
+									for {
+										time.Sleep(uploads.every)
+										if _, err := w.Write([]byte("x")); err != nil {
+											return
+										}
+									}
+								}()
+							}
+							defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+							resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", r))
+							if assert.NoError(t, err) {
+								_ = resp.Body.Close()
+							}
+						})
+					}
+					var done atomic.Int32
+					for ctx.Err() == nil {
+						time.Sleep(10 * time.Millisecond)
+						all.Go(func() {
+							if _, err := send(t, tr, http.MethodGet, "http://h.test/"); err == nil && ctx.Err() == nil {
+								done.Add(1)
+							}
+						})
+					}
+					t.Logf("%d of 1500 GETs", done.Load())
+					assert.GreaterOrEqual(t, done.Load(), int32(1200))
+					all.Wait()
+					assert.Zero(t, stateOf(t, tr).ConcurrencyInUse, "slots in use")
+					time.Sleep(time.Minute)
+				})
+			}
+		}
+	}
+}

@@ -1,14 +1,22 @@
+// Timeouts and the context of an attempt, and the waits before the next.
+
 package transport_test
 
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +24,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/replay"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/internal/trait"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -285,6 +298,381 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 				}
 				synctest.Wait()
 				assert.Zero(t, ctx.n.Load())
+			})
+		}
+	}
+}
+
+func TestStalledBodyIsResumed(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		body := ts.Pattern(100_000)
+		content := ts.Content(body, `"v1"`)
+		s := set(t, cfg, policy.Rule{StallTimeout: 20 * time.Second}.Or(exact), content.CutAt(10_000, ts.Stall), content)
+		start := time.Now()
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, ts.Hash(body), ts.Hash([]byte(got.body)))
+		assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
+		s.tr.CloseIdleConnections()
+	})
+}
+
+func TestStalledHeadersAreRetried(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, policy.Rule{StallTimeout: 20 * time.Second}.Or(exact), ts.Hang(), ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.GreaterOrEqual(t, got.elapsed, 21*time.Second)
+		assert.LessOrEqual(t, got.elapsed, 28*time.Second)
+		s.tr.CloseIdleConnections()
+	})
+}
+
+// TestInterimResponses: interim responses are progress, but end neither the AttemptTimeout nor the bound
+// of headers that net/http has.
+func TestInterimResponses(t *testing.T) {
+	const pause = 200 * time.Millisecond
+	for _, row := range []struct {
+		name            string
+		rule            policy.Rule
+		interims, bytes int           // each with so many bytes in a field
+		before          time.Duration // the first
+		hook            bool          // the caller's own
+		took            time.Duration
+		is              error // nil: there is a response, unless there are too many bytes
+		large           bool
+	}{
+		{name: "progress", rule: policy.Rule{StallTimeout: 500 * time.Millisecond}, interims: 10, took: 10 * pause},
+		{name: "progress, and the caller's hook", rule: policy.Rule{StallTimeout: 500 * time.Millisecond}, interims: 10, hook: true, took: 10 * pause},
+		{name: "a stall before them", rule: policy.Rule{StallTimeout: 500 * time.Millisecond}, before: time.Second, interims: 10, took: 500 * time.Millisecond, is: policy.ErrStallTimeout},
+		{name: "a long AttemptTimeout", rule: policy.Rule{StallTimeout: 500 * time.Millisecond, AttemptTimeout: time.Minute}, interims: 10, took: 10 * pause},
+		{name: "AttemptTimeout", rule: policy.Rule{StallTimeout: 500 * time.Millisecond, AttemptTimeout: 1100 * time.Millisecond}, interims: 10, took: 1100 * time.Millisecond, is: policy.ErrAttemptTimeout},
+		{name: "AttemptTimeout alone", rule: policy.Rule{AttemptTimeout: 1100 * time.Millisecond}, interims: 10, took: 1100 * time.Millisecond, is: policy.ErrAttemptTimeout},
+		{name: "for ever", rule: policy.Rule{StallTimeout: 500 * time.Millisecond}, interims: 1000, bytes: 1000, took: 63 * pause, large: true},
+		{name: "for ever, and the caller's hook", rule: policy.Rule{StallTimeout: 500 * time.Millisecond}, interims: 100, bytes: 1000, hook: true, took: 100 * pause},
+	} {
+		for _, h2 := range []bool{false, true} {
+			for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
+				inBubble(t, fmt.Sprintf("%s/h2=%v/%s", row.name, h2, method), func(t *testing.T) {
+					network, at := ts.NewNet(), "h.test:80"
+					l, err := network.Listen(at)
+					require.NoError(t, err)
+					var protocols http.Protocols
+					protocols.SetHTTP1(!h2)
+					protocols.SetUnencryptedHTTP2(h2)
+					var sent, seen atomic.Int32
+					server := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+						sent.Add(1)
+						_, _ = io.Copy(io.Discard, req.Body)
+						time.Sleep(row.before)
+						for range row.interims {
+							if req.Context().Err() != nil {
+								return
+							}
+							w.Header().Set("X-Pad", strings.Repeat("x", row.bytes))
+							w.WriteHeader(http.StatusProcessing)
+							time.Sleep(pause)
+						}
+					})}
+					go func() { _ = server.Serve(l) }()
+					base := &http.Transport{DialContext: network.DialContext, Protocols: &protocols, MaxResponseHeaderBytes: 1 << 16}
+					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{MaxAttempts: 1}.Or(row.rule)})
+					req := newRequest(t, method, "http://"+at, strings.NewReader("x"))
+					if row.hook {
+						req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+							Got1xxResponse: func(int, textproto.MIMEHeader) error { seen.Add(1); return nil },
+						}))
+					}
+					start := time.Now()
+					resp, err := tr.RoundTrip(req)
+					assert.Equal(t, row.took, time.Since(start))
+					switch {
+					case row.large:
+						assert.ErrorContains(t, err, "server response headers exceeded 65536 bytes")
+						assert.Equal(t, classify.ErrorProtocol, classify.ErrorTypeOf(err))
+					case row.is != nil:
+						assert.ErrorIs(t, err, row.is)
+					default:
+						require.NoError(t, err)
+						assert.Equal(t, http.StatusOK, resp.StatusCode)
+						assert.NoError(t, resp.Body.Close())
+					}
+					count(t, 1, sent.Load(), "requests that arrived")
+					if row.hook {
+						count(t, row.interims, seen.Load(), "interim responses that the caller saw")
+					}
+					tr.CloseIdleConnections()
+					assert.NoError(t, server.Close())
+					time.Sleep(time.Minute)
+				})
+			}
+		}
+	}
+}
+
+// The caller's deadline ends a request for an upgrade with context.DeadlineExceeded.
+func TestDeadlineOfAnUpgrade(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{
+		"plain":           {},
+		"attempt timeout": {AttemptTimeout: time.Hour},
+		"hedge":           {Hedge: policy.Hedge{Delay: time.Hour}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			ctx := expires(t, time.Second)
+			tr := over(t, transport.Config{Rule: rule}, script(faults.Hang()))
+			_, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Upgrade: websocket").WithContext(ctx))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+}
+
+// Over HTTP/2 the response may end before the upload. The attempt's context lives
+// until the upload has ended, and no longer.
+func TestUploadOutlivesTheResponse(t *testing.T) {
+	var ctx context.Context
+	var body io.ReadCloser
+	tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
+		ctx, body = req.Context(), req.Body
+		_, _ = body.Read(make([]byte, 1))
+		return play(req, faults.Status(200))
+	}))
+	mustRoundTrip(t, tr, newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", replay.Small+1))))
+	require.NoError(t, ctx.Err())
+	_, _ = io.Copy(io.Discard, body)
+	_ = body.Close()
+	assert.Error(t, ctx.Err())
+}
+
+// A tunnel ends with the context of its request, whatever timeouts the rule has.
+func TestTunnelEndsWithItsContext(t *testing.T) {
+	for name, d := range map[string]time.Duration{"no timeout": -1, "a timeout": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { _ = ln.Close() }()
+			go func() {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer func() { _ = c.Close() }()
+				in := bufio.NewReader(c)
+				if _, err := http.ReadRequest(in); err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nhello")
+					_, _ = io.Copy(io.Discard, in)
+				}
+			}()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: d}.Or(quick)}, base)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in, out := io.Pipe()
+			defer func() { _ = out.Close() }()
+			resp := mustRoundTrip(t, tr, newRequest(t, http.MethodConnect, "http://"+ln.Addr().String(), in).WithContext(ctx))
+			defer func() { _ = resp.Body.Close() }()
+			_, err = io.ReadFull(resp.Body, make([]byte, 5))
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() { _, err := resp.Body.Read(make([]byte, 1)); ended <- err }()
+			cancel()
+			select {
+			case err := <-ended:
+				assert.Error(t, err)
+			case <-time.After(30 * time.Second):
+				t.Error("the tunnel outlives its context")
+			}
+		})
+	}
+}
+
+// A countingCtx counts the functions that wait for its end.
+type countingCtx struct {
+	context.Context
+	n    atomic.Int32
+	done chan struct{}
+}
+
+func (c *countingCtx) Done() <-chan struct{} { return c.done }
+func (c *countingCtx) AfterFunc(func()) func() bool {
+	c.n.Add(1)
+	var once sync.Once
+	return func() bool { once.Do(func() { c.n.Add(-1) }); return true }
+}
+
+// No retry starts later than MaxElapsedTime after the first attempt, although the GetBody of the
+// caller takes the time that the decision had left.
+func TestNoRetryStartsAfterMaxElapsed(t *testing.T) {
+	for takes, attempts := range map[time.Duration]int{49 * time.Millisecond: 2, 51 * time.Millisecond: 1} {
+		inBubble(t, takes.String(), func(t *testing.T) {
+			base := script(faults.Fail(errRefused))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = oneShot("text")
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.Sleep(takes)
+				return oneShot("text"), nil
+			}
+			rule := policy.Rule{MaxElapsedTime: 100 * time.Millisecond, MaxAttempts: 2, Backoff: backoff.Constant(50 * time.Millisecond)}
+			_, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req)
+			if e := errorAs[*transport.Error](t, err); attempts == 1 {
+				assert.Equal(t, transport.ReasonMaxElapsedTime, e.Reason)
+			}
+			base.sent(t, attempts)
+		})
+	}
+}
+
+// The same holds if the retry waits for the idle connections of a silent base to be closed.
+func TestNoRetryOverASilentBaseStartsAfterMaxElapsed(t *testing.T) {
+	for most, attempts := range map[time.Duration]int{52 * time.Millisecond: 2, 50500 * time.Microsecond: 1} {
+		inBubble(t, most.String(), func(t *testing.T) {
+			var start time.Time
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				switch {
+				case req.URL.Path == "/well":
+					return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: http.NoBody, Request: req}, nil
+				case start.IsZero():
+					start = time.Now()
+				default:
+					assert.LessOrEqual(t, time.Since(start), most)
+				}
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			rule := policy.Rule{MaxElapsedTime: most, MaxAttempts: 2, AttemptTimeout: 50 * time.Millisecond, Backoff: backoff.Constant(0)}
+			tr := over(t, transport.Config{Rule: rule}, brittle{rt: base})
+			assert.Equal(t, 200, responds(t, tr, http.MethodGet, "http://h.test/well"))
+			_, err := tr.RoundTrip(getRequest(t, "http://h.test/"))
+			assert.Len(t, errorAs[*transport.Error](t, err).Attempts, attempts, "attempts")
+		})
+	}
+}
+
+// TestWaitAfterSilence: after a timeout the retry comes at a random time up to the wait before the
+// fourth retry. After anything else it comes as soon as the back-off says.
+func TestWaitAfterSilence(t *testing.T) {
+	rule := policy.Rule{AttemptTimeout: 2 * time.Second}.Or(exact) // 1 s before the second attempt
+	for _, row := range []struct {
+		name   string
+		step   faults.Step
+		took   time.Duration // by the first attempt
+		longer bool
+	}{
+		{"no answer", faults.Hang(), 2 * time.Second, true},
+		{"the base's own timeout", faults.Fail(os.ErrDeadlineExceeded), 0, true},
+		{"503", faults.Status(503), 0, false},
+		{"a late 504", faults.Status(504).Delay(time.Second), time.Second, false},
+		{"a reset", faults.ConnReset(), 0, false},
+		{"refused", faults.Fail(syscall.ECONNREFUSED), 0, false},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			var least, most time.Duration = time.Hour, 0
+			for range 50 {
+				server := script(row.step, faults.Status(200))
+				resp := mustGet(t, over(t, transport.Config{Rule: rule}, server))
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+				at := server.arrivals()
+				require.Len(t, at, 2)
+				wait := at[1] - at[0] - row.took
+				least, most = min(least, wait), max(most, wait)
+			}
+			assert.GreaterOrEqual(t, least, time.Second)
+			assert.LessOrEqual(t, most, 8*time.Second)
+			if row.longer {
+				assert.Less(t, least, 3*time.Second, "the times are spread")
+				assert.Greater(t, most, 6*time.Second, "the times are spread")
+			} else {
+				assert.Equal(t, time.Second, most)
+			}
+		})
+	}
+}
+
+// A hook knows the deadline of each attempt.
+func TestDeadlineOfAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, row := range []struct {
+			name            string
+			attempt, caller time.Duration // 0: none
+			stall           time.Duration // 0: none
+			body            io.Reader
+			want            []time.Duration // from the start of each attempt; -1: none
+		}{
+			{"none", 0, 0, 0, nil, []time.Duration{-1, transport.LaterTimeout}},
+			{"attempt", time.Second, 0, 0, nil, []time.Duration{time.Second, time.Second}},
+			{"caller", 0, 5 * time.Second, 0, nil, []time.Duration{5 * time.Second, 4 * time.Second}},
+			{"the earlier", 3 * time.Second, 3500 * time.Millisecond, 0, nil, []time.Duration{3 * time.Second, 2500 * time.Millisecond}},
+			{"a stall", 0, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall before the attempt's end", 1200 * time.Millisecond, 0, 200 * time.Millisecond, nil, []time.Duration{200 * time.Millisecond, 200 * time.Millisecond}},
+			{"a stall after the attempt's end", time.Second, 0, time.Minute, nil, []time.Duration{time.Second, time.Second}},
+			{"a stall and a streamed body", 0, 0, 200 * time.Millisecond, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"small body", time.Second, 0, 0, strings.NewReader("x"), []time.Duration{time.Second, time.Second}},
+			{"large body", time.Second, 0, 0, strings.NewReader(strings.Repeat("x", 65<<10)), []time.Duration{-1, -1}},
+			{"streamed body", time.Second, 0, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{-1, -1}},
+			{"streamed body with a caller", time.Second, 5 * time.Second, 0, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
+		} {
+			var got []time.Duration
+			trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+				left := time.Duration(-1)
+				if !a.Deadline.IsZero() {
+					left = a.Deadline.Sub(a.Start)
+				}
+				got = append(got, left)
+				return ctx
+			}}
+			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Traces: []*transport.Trace{trace}, Rule: policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall, Backoff: backoff.Constant(time.Second)}})
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if row.caller > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.caller)
+			}
+			finish(tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body).WithContext(ctx)))
+			cancel()
+			assert.Equal(t, row.want, got, row.name)
+		}
+	})
+}
+
+// TestTimeAtADeadHost pins for how long a request to a dead host takes until it fails, alone and among others, as README.md
+// and docs/settings.md say.
+func TestTimeAtADeadHost(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule        policy.Rule
+		step        faults.Step
+		least, most time.Duration // alone
+		mostInLine  time.Duration
+		others      int // per second
+	}{
+		"default":         {policy.Rule{}, faults.ConnRefused(), 31 * time.Second, 36 * time.Second, time.Minute, 20},
+		"Service":         {profile.Service(), faults.ConnRefused(), 150 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 20},
+		"Service, silent": {profile.Service(), faults.Hang(), 3 * time.Second, 4 * time.Second, 4 * time.Second, 20},
+		"API":             {profile.API(), faults.ConnRefused(), 31 * time.Second, 36 * time.Second, 3 * time.Minute, 5},
+	} {
+		for _, alone := range []bool{true, false} {
+			inBubble(t, fmt.Sprintf("%s/alone=%v", name, alone), func(t *testing.T) {
+				base, most := faults.New(nil, faults.Script(row.step)), row.mostInLine
+				c, every := transport.Config{Base: base, Rule: row.rule}, time.Second/time.Duration(row.others)
+				shared := mustNew(t, c)
+				requests := int(2 * time.Minute / every)
+				if alone {
+					requests, most = 50, row.most
+				}
+				var all sync.WaitGroup
+				for range requests {
+					tr := shared
+					if alone {
+						tr = mustNew(t, c)
+					}
+					all.Go(func() {
+						start := time.Now()
+						_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+						assert.LessOrEqual(t, time.Since(start), most)
+						assert.True(t, !alone || time.Since(start) >= row.least, time.Since(start))
+					})
+					if !alone {
+						time.Sleep(every)
+					}
+				}
+				all.Wait()
 			})
 		}
 	}

@@ -74,7 +74,7 @@ var features = []feature{
 		names: map[string]string{"retryablehttp": "retryablehttp.HTTPClient", "rehttp": "rehttp.PerAttemptTimeout", "failsafehttp": "timeout.New",
 			"heimdall": "httpclient.WithHTTPClient", "resty": "resty.SetTimeout", "azcore": "policy.TryTimeout"}},
 	{name: "bounds the time until there is a connection", ours: yes, shown: []string{"transport.TestUnsentPOSTIsRetried"}, probe: connects, setups: connectSetups},
-	{name: "takes a new HTTP/2 connection after a timeout", ours: yes, shown: []string{"transport.TestDeathUnderLoad", "transport.TestDeathOverSockets"}, probe: leaves, setups: boundSetups},
+	{name: "takes a new HTTP/2 connection after a timeout", ours: yes, shown: []string{"transport.TestDeathUnderLoad", "transport.TestDeathAfterDeath"}, probe: leaves, setups: boundSetups},
 	{name: "tries another address of the host", ours: yes, shown: []string{"transport.TestOneAddressIsBad"}, probe: detours},
 	{name: "checks the health of HTTP/2 connections by default", ours: yes, shown: []string{"transport.TestDefaultBaseChecksTheHealthOfConnections"}, probe: checksHealth},
 	{name: "has a retry budget", ours: yes, shown: []string{"transport.TestBudgetInEveryWindow"}, probe: limitsRetries, setups: budgetSetups,
