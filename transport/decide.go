@@ -117,11 +117,6 @@ func (r Reason) isOfRequest() bool {
 	return r == ReasonNotIdempotent || r == ReasonNotReplayable || r == ReasonRetriesOff
 }
 
-// isOfHost reports whether the reason is a limit of the host.
-func (r Reason) isOfHost() bool {
-	return r.isLimit() && r != ReasonDeadline && r != ReasonMaxAttempts && r != ReasonMaxElapsedTime
-}
-
 // facts are everything that the decision depends on.
 type facts struct {
 	class       classify.Class

@@ -202,7 +202,7 @@ func pacingCrowd(t testing.TB) *crowd {
 
 func rateCrowd(testing.TB) *crowd {
 	g, r := new(concurrency.Limiter), rate.New(rate.Config{PerSecond: 0.5, Burst: 1}, nil)
-	r.Take(0, 1)
+	r.Take(0, 1, false)
 	return &crowd{
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer {
 			return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})

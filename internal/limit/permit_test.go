@@ -641,7 +641,7 @@ func TestTold(t *testing.T) {
 		s.Update(t, limited.Or(rated))
 		start := time.Now()
 		newest := s.Request(t, 0)
-		newest.State.Machines().Rate(newest.Rule.Settings.Rate).Take(s.Registry.Now(), 1)
+		newest.State.Machines().Rate(newest.Rule.Settings.Rate).Take(s.Registry.Now(), 1, false)
 		first.Cancel()
 		assert.Nil(t, <-went)
 		assert.Equal(t, start, time.Now(), "a request that began before needs no token")

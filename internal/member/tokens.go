@@ -279,7 +279,7 @@ func (s *tokens) WaitFor(now instant.Instant, n int, first bool) time.Duration {
 
 // Take takes n tokens, of the fleet or of the member's own part. Of a bucket that has only a part of the burst, the rest is owed: the
 // member waits for it afterwards.
-func (s *tokens) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
+func (s *tokens) Take(now instant.Instant, n int, queued bool) (ask instant.Instant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.collect(now, n)
@@ -287,7 +287,7 @@ func (s *tokens) Take(now instant.Instant, n int) (ask instant.Instant, ok bool)
 		return s.takeLeased(now, n)
 	}
 	some := min(n, s.part)
-	if ask, ok = s.bucket.Take(now, some); !ok {
+	if ask, ok = s.bucket.Take(now, some, queued); !ok {
 		return s.orAnswer(now, ask.Sub(now)), false
 	}
 	s.count(n)

@@ -83,7 +83,7 @@ func mustAskFor(t *testing.T, r *fleetRate, now instant.Instant, waiting, want i
 
 // taken returns how many tokens can be used now.
 func taken(r *fleetRate, now instant.Instant) (n int) {
-	for n < 1000 && r.Take(now, 1) {
+	for n < 1000 && r.Take(now, 1, false) {
 		n++
 	}
 	return n
@@ -148,7 +148,7 @@ func TestRateAsksSeldom(t *testing.T) {
 			r.Grant(now, 1, now, 0, 0)
 			require.True(t, may, "MayAsk said no")
 		}
-		r.Take(now, 1)
+		r.Take(now, 1, false)
 	}
 	for i := range asks {
 		assert.True(t, i < 10 || asks[i]-asks[i-10] >= sec, "11 questions within a second")
@@ -178,7 +178,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 	w := queue.NewWaiter()
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 1, 1)
-	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 1), "does not wait for the answer")
+	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 1, false), "does not wait for the answer")
 	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
 	assert.Equal(t, queue.Go, r.Enter(instant.At(sec+AnswerTime), w).Verb)
 	assert.Zero(t, taken(r, instant.At(sec+AnswerTime)), "more tokens at once")
@@ -224,12 +224,12 @@ func TestRateOfAMemberBeginsAtRandom(t *testing.T) {
 func TestRateOfAPart(t *testing.T) {
 	r := newRate(rate.Config{PerSecond: 1, Burst: 1}, 100)
 	r.t.ask(0, 1, AnswerTime, 0)
-	r.Take(instant.At(AnswerTime), 1)
+	r.Take(instant.At(AnswerTime), 1, false)
 	w := queue.NewWaiter()
 	r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
 	require.True(t, hosttest.Woken(w), "not woken")
-	assert.True(t, !r.Take(900*ms, 1) && r.Take(1020*ms, 1), "not a token of the whole rate")
+	assert.True(t, !r.Take(900*ms, 1, false) && r.Take(1020*ms, 1, false), "not a token of the whole rate")
 	r.Share(30*ms, 1)
 	assert.False(t, hosttest.Woken(w), "woken without a reason")
 }
@@ -246,12 +246,12 @@ func TestRateSavesAPart(t *testing.T) {
 func TestRateOwes(t *testing.T) {
 	for name, goes := range map[string]func(*fleetRate) bool{
 		"Enter": func(r *fleetRate) bool { return r.Enter(sec, &queue.Waiter{Cost: 4}).Verb == queue.Go },
-		"Take":  func(r *fleetRate) bool { return r.Take(sec, 4) },
+		"Take":  func(r *fleetRate) bool { return r.Take(sec, 4, false) },
 	} {
 		r := newRate(rate.Config{PerSecond: 8, Burst: 4}, 4)
 		mayAsk(r, 0, 1) // nobody answers
 		assert.True(t, goes(r), name)
-		assert.True(t, !r.Take(3*sec-ms, 1) && r.Take(3*sec, 1), name)
+		assert.True(t, !r.Take(3*sec-ms, 1, false) && r.Take(3*sec, 1, false), name)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestRateDuringAQuestion(t *testing.T) {
 	for _, patience := range []time.Duration{time.Second, AnswerTime} {
 		r.t.ask(sec, 6, patience, 0)
 	}
-	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 6))
+	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 6, false))
 	assert.Equal(t, 1, taken(r, instant.At(sec+AnswerTime)), "of its own")
 	ask, _ := r.t.ask(2*sec, 1, AnswerTime, 0)
 	assert.Equal(t, []any{AnswerTime, 0}, []any{ask.silence, ask.spent}, "the silence, and tokens beyond the dropped ones")
@@ -346,7 +346,7 @@ func TestRateWithASlowFleet(t *testing.T) {
 func TestRateWithAStingyFleet(t *testing.T) {
 	slow := newRate(rate.Config{PerSecond: 1, Burst: 1}, 4)
 	now, luck := instant.At(sec), 0.5
-	for ; !slow.Take(now, 1); now += ms {
+	for ; !slow.Take(now, 1, false); now += ms {
 		if _, ok := slow.t.ask(now, 1, AnswerTime, luck); ok {
 			slow.Grant(now, 0, 0, 0, 0)
 			luck = 0.9 // only the first counts

@@ -105,7 +105,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 	}
 	g.max = c.Max
 	turn, room := g.queue.Turn(w), g.used < g.max
-	if turn && room && (c.Rate == nil || c.Rate.Take(now, c.Cost)) {
+	if turn && room && (c.Rate == nil || c.Rate.Take(now, c.Cost, w.Waits())) {
 		g.queue.Leave(w)
 		g.front.waits(now, instant.Never, false) // the next waiter was told nothing
 		if s != nil {

@@ -60,7 +60,7 @@ func TestWaitsForTheRate(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 9)
 	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
-	slow.Take(0, 1)
+	slow.Take(0, 1, false)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow
 	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, Room: true, NoToken: true}, a.enter(0))
@@ -88,7 +88,7 @@ func TestWaitsForTheRate(t *testing.T) {
 
 	g = Limiter{}
 	slow = rate.New(rate.Config{PerSecond: 1, Burst: 2}, nil)
-	slow.Take(0, 2)
+	slow.Take(0, 2, false)
 	a, b = visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow
 	a.enter(0)
@@ -107,7 +107,7 @@ func TestRateTime(t *testing.T) {
 		var g Limiter
 		a := visit(t, &g)
 		a.conf.Rate = slow
-		slow.Take(sec, 1)
+		slow.Take(sec, 1, false)
 		a.mustWait(sec, 2*sec)
 		assert.EqualValues(t, sec/2, g.RateTime(1500*ms), name)
 		ends(&g, a)
@@ -120,7 +120,7 @@ func TestKeepsTheOrderForTheRate(t *testing.T) {
 	var g Limiter
 	in := fill(t, &g, 0, 10)
 	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
-	slow.Take(0, 1)
+	slow.Take(0, 1, false)
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = slow, slow
 	first.mustWait(0, sec)
@@ -163,7 +163,7 @@ func TestAnUpdateOfMax(t *testing.T) {
 func TestAnUpdateRemovesTheRate(t *testing.T) {
 	var g Limiter
 	slow := rate.New(rate.Config{PerSecond: 0.1, Burst: 1}, nil)
-	slow.Take(0, 1)
+	slow.Take(0, 1, false)
 	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = slow, slow
 	a.mustWait(0, 10*sec)
@@ -176,4 +176,14 @@ func TestAnUpdateRemovesTheRate(t *testing.T) {
 		v.mustGo(sec)
 	}
 	assert.True(t, b.woken() && c.woken())
+}
+
+// Requests that have waited for the rate and are late lose no tokens. One that comes then has no more than a full bucket.
+func TestLateRequestsLoseNoTokens(t *testing.T) {
+	g, conf := new(Limiter), Config{Max: NoMax, Rate: rate.New(rate.Config{PerSecond: 1000, Burst: 1}, nil)}
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Verb { return g.Enter(now, nil, w, conf).Verb }
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	assert.Equal(t, []queue.Verb{queue.Go, queue.Wait, queue.Wait}, []queue.Verb{enter(0, nil), enter(0, first), enter(0, second)})
+	assert.Equal(t, []queue.Verb{queue.Go, queue.Go}, []queue.Verb{enter(5*ms, first), enter(5*ms, second)})
+	assert.Equal(t, []queue.Verb{queue.Go, queue.Wait}, []queue.Verb{enter(5*ms, nil), enter(5*ms, nil)})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-// lateness is how late a request may take the tokens that it waits for, without a loss of those that come meanwhile. Timers are
-// late by up to about a millisecond. If a full bucket lost what comes until then, no more than a thousand per second would go
-// without a burst.
+// lateness is how late a request may take the tokens that it has waited for, without a loss to those in the queue behind it. Timers
+// are late by up to about a millisecond. If a full bucket lost what comes until then, no more than a thousand per second would go
+// without a burst. If nobody has waited, nothing of the kind is lost.
 const lateness = 10 * time.Millisecond
 
 // A Bucket is a token bucket of this client alone. The first Set fills it. It is that of golang.org/x/time/rate, which is used
@@ -45,7 +45,10 @@ func (b *Bucket) taken(now instant.Instant) instant.Instant {
 }
 
 // Take takes tokens, as Tokens says.
-func (b *Bucket) Take(now instant.Instant, n int) (ask instant.Instant, ok bool) {
+func (b *Bucket) Take(now instant.Instant, n int, queued bool) (ask instant.Instant, ok bool) {
+	if !queued {
+		b.due = 0
+	}
 	if wait := b.WaitFor(now, n, true); wait > 0 {
 		b.due = instant.After(now, wait)
 		return b.due, false

@@ -36,8 +36,8 @@ type Tokens interface {
 	// Set changes the rate, whose fields are complete.
 	Set(now instant.Instant, c Config)
 	// Take takes n tokens if they are there now. Otherwise ask is when to ask again. That is when they will be there, as far as
-	// is known.
-	Take(now instant.Instant, n int) (ask instant.Instant, ok bool)
+	// is known. queued says that the request has waited in the queue, and may be late.
+	Take(now instant.Instant, n int, queued bool) (ask instant.Instant, ok bool)
 	// WaitFor returns how long it takes until there are n tokens, as far as is known. first says that the first waiter asks.
 	WaitFor(now instant.Instant, n int, first bool) time.Duration
 }
@@ -63,11 +63,11 @@ func (r *Rate) Set(now instant.Instant, c Config) {
 	}
 }
 
-// Take takes the tokens of a request if they are there now.
-func (r *Rate) Take(now instant.Instant, cost int) bool {
+// Take takes the tokens of a request if they are there now. queued says that the request has waited for them.
+func (r *Rate) Take(now instant.Instant, cost int, queued bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.tokens.Take(now, r.conf.Tokens(cost))
+	_, ok := r.tokens.Take(now, r.conf.Tokens(cost), queued)
 	return ok
 }
 

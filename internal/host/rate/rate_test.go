@@ -24,7 +24,7 @@ func TestFigures(t *testing.T) {
 // A request that comes now waits for its own tokens and for those of others.
 func TestRatePeek(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 2}, nil)
-	assert.True(t, r.Take(0, 2))
+	assert.True(t, r.Take(0, 2, false))
 	assert.Equal(t, []time.Duration{100 * ms, 400 * ms, 500 * ms}, []time.Duration{r.Peek(0, 1, 0), r.Peek(0, 2, 2), r.Peek(0, 9, 3)})
 	assert.Equal(t, []time.Duration{100 * ms, 200 * ms, 0}, []time.Duration{r.ReadyIn(0, 0), r.ReadyIn(0, 9), r.ReadyIn(100*ms, 1)})
 	r.Set(0, Config{PerSecond: 20, Burst: 2})
@@ -35,7 +35,7 @@ func TestRatePeek(t *testing.T) {
 
 func TestRateTake(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 1}, nil)
-	assert.True(t, r.Take(0, 0) && !r.Take(0, 1) && !r.Take(99*ms, 1) && r.Take(100*ms, 1), "not one per 100 ms")
+	assert.True(t, r.Take(0, 0, false) && !r.Take(0, 1, false) && !r.Take(99*ms, 1, false) && r.Take(100*ms, 1, false), "not one per 100 ms")
 }
 
 func TestRateBurst(t *testing.T) {
@@ -57,15 +57,15 @@ func TestRateBurst(t *testing.T) {
 func TestRateCosts(t *testing.T) {
 	r := New(Config{PerSecond: 1e9}, nil)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		r.Take(0, 1)
+		r.Take(0, 1, false)
 		r.Peek(0, 1, 0)
 	}), "allocations")
 	assert.LessOrEqual(t, unsafe.Sizeof(*r), uintptr(96), "bytes")
 }
 
-// taken returns how many tokens can be used now.
+// taken returns how many tokens can be used now by those who come now.
 func taken(r *Rate, now instant.Instant) (n int) {
-	for n < 1000 && r.Take(now, 1) {
+	for n < 1000 && r.Take(now, 1, false) {
 		n++
 	}
 	return n
@@ -75,15 +75,24 @@ func taken(r *Rate, now instant.Instant) (n int) {
 func TestRateTokens(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 5}, nil)
 	assert.Equal(t, []int{1, 1, 3, 5}, []int{r.conf.Tokens(0), r.conf.Tokens(1), r.conf.Tokens(3), r.conf.Tokens(7)})
-	assert.True(t, r.Take(0, 7) && !r.Take(5*sec-ms, 7) && r.Take(5*sec, 7))
+	assert.True(t, r.Take(0, 7, false) && !r.Take(5*sec-ms, 7, false) && r.Take(5*sec, 7, false))
 }
 
-// What comes while a request is late for its token is not lost, unless it is very late. Otherwise a full bucket gets no more.
+// What comes while a request is late for its token is not lost to those who have waited, too, unless it is very late. Otherwise a
+// full bucket gets no more.
 func TestBucketOfALateRequest(t *testing.T) {
 	for late, want := range map[instant.Instant]int{0: 1, 9 * ms: 10, 10 * ms: 11, 11 * ms: 1, sec: 1} {
 		r := New(Config{PerSecond: 1000, Burst: 1}, nil)
 		assert.Equal(t, 1, taken(r, sec))
-		assert.Equal(t, want, taken(r, sec+ms+late), "%v late", late)
+		n := 0
+		for r.Take(sec+ms+late, 1, true) {
+			n++
+		}
+		assert.Equal(t, want, n, "%v late", late)
+
+		r = New(Config{PerSecond: 1000, Burst: 1}, nil)
+		assert.Equal(t, 1, taken(r, sec))
+		assert.Equal(t, 1, taken(r, sec+ms+late), "%v late, and nobody has waited", late)
 	}
 	r := New(Config{PerSecond: 1000, Burst: 1}, nil)
 	assert.Equal(t, 1, taken(r, 5*ms), "nobody has waited yet")
@@ -107,6 +116,6 @@ func TestBucket(t *testing.T) {
 	assert.EqualValues(t, 1000, b.WaitFor(5*sec, 2, true), "a microsecond is some time")
 	b.Set(5*sec, Config{PerSecond: 1e-300, Burst: 4})
 	assert.Equal(t, instant.Forever, b.WaitFor(5*sec, 2, true))
-	ask, ok := b.Take(5*sec, 2)
+	ask, ok := b.Take(5*sec, 2, false)
 	assert.True(t, !ok && ask == instant.Never)
 }
