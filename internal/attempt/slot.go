@@ -125,16 +125,20 @@ func (b *slotBody) ended() {
 }
 
 func (b *slotBody) Read(p []byte) (n int, err error) {
-	s, now := &b.slot, instant.Instant(0)
+	s, now, returned := &b.slot, instant.Instant(0), false
 	if b.noLength {
 		now = s.Clock.Now()
 	}
 	s.Limiter.Reading(now, &s.At, b.noLength)
-	if n, err = b.ReadCloser.Read(p); err != nil {
-		b.ended()
-	} else {
-		s.Limiter.Idle(s.Clock.Now(), &s.At)
-	}
+	defer func() {
+		if !returned || err != nil { // a body that panics has no more to give
+			b.ended()
+		} else {
+			s.Limiter.Idle(s.Clock.Now(), &s.At)
+		}
+	}()
+	n, err = b.ReadCloser.Read(p)
+	returned = true
 	return n, err
 }
 

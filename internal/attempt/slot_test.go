@@ -242,3 +242,12 @@ func TestRelease(t *testing.T) {
 	(*Slot)(nil).Release()
 	new(Slot).Release()
 }
+
+// A body that panics has no more to give, so it keeps no slot, also if nobody closes it.
+func TestSlotOfABodyThatPanics(t *testing.T) {
+	g := new(concurrency.Limiter)
+	b := &slotBody{slot: slotOf(t, g)} // without a body, so that a Read panics
+	require.Equal(t, 1, g.State().InFlight)
+	assert.Panics(t, func() { _, _ = b.Read(make([]byte, 1)) })
+	assert.Zero(t, g.State().InFlight)
+}

@@ -600,15 +600,15 @@ func wasDown(ends []*arrival, from, to time.Duration) bool {
 func resent(all []*arrival) []bool {
 	again, row := make([]bool, len(all)), 0
 	for i, a := range all[min(1, len(all)):] {
-		before, backoff := all[i], time.Duration(0)
+		before, gap := all[i], a.at-all[i].failed
 		refused := before.fate == refuses || before.fate == goesAway
-		if refused && before.http2 && row > 0 {
-			backoff = time.Second << (row - 1)
-		}
-		gap := a.at - before.failed
 		slack := 5*time.Millisecond + 2*(a.site.host.dial+a.site.host.lookup) // the next connection may end before it, too
-		again[i+1] = (refused || before.fate == resets || before.fate == closes) &&
-			(gap < slack || gap >= backoff && gap < backoff*11/10+slack)
+		soon := gap < slack
+		for n := 0; refused && before.http2 && n < row; n++ { // it may not have counted all of them
+			backoff := time.Second << n
+			soon = soon || gap >= backoff && gap < backoff*11/10+slack
+		}
+		again[i+1] = soon && (refused || before.fate == resets || before.fate == closes)
 		if row++; !again[i+1] {
 			row = 0
 		}

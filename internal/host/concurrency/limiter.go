@@ -65,6 +65,7 @@ type front struct {
 	forRate bool            // it has no token, so the queue waits for the rate
 	from    instant.Instant // since when it waits for the rate
 	rated   time.Duration   // how long the queue has waited for the rate, until from
+	full    bool            // there was no slot for it
 }
 
 // waits notes when the first waiter asks again, and whether the queue waits for the rate.
@@ -105,12 +106,13 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 	}
 	g.max = c.Max
 	turn, room := g.queue.Turn(w), g.used < g.max
-	if turn && room && (c.Rate == nil || c.Rate.Take(now, c.Cost, w.Waits())) {
+	if turn && room && (c.Rate == nil || c.Rate.Take(now, c.Cost, w.Waits() && !g.front.full)) {
 		g.queue.Leave(w)
 		g.front.waits(now, instant.Never, false) // the next waiter was told nothing
 		if s != nil {
 			g.take(s)
 		}
+		g.front.full = g.used >= g.max
 		if next = g.hearer(); next != nil && c.Rate != nil {
 			g.front.forRate = c.Rate.ReadyIn(now, next.Costs()) > 0 // as it finds out when it asks
 		}
@@ -119,6 +121,7 @@ func (g *locked) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) 
 	a = queue.Answer{Verb: queue.Wait, Ask: instant.Never, Room: room, NoToken: g.front.forRate && c.Rate != nil}
 	switch {
 	case turn:
+		g.front.full = g.front.full || !room
 		a.Ask, a.NoToken = g.lapse(), false
 		if c.Rate != nil {
 			if wait := c.Rate.ReadyIn(now, c.Cost); room || wait > 0 {

@@ -187,3 +187,30 @@ func TestLateRequestsLoseNoTokens(t *testing.T) {
 	assert.Equal(t, []queue.Verb{queue.Go, queue.Go}, []queue.Verb{enter(5*ms, first), enter(5*ms, second)})
 	assert.Equal(t, []queue.Verb{queue.Go, queue.Wait}, []queue.Verb{enter(5*ms, nil), enter(5*ms, nil)})
 }
+
+// A request that had to wait for a slot takes its token when it gets that, however long that was there.
+func TestSlotsDoNotMakeTokens(t *testing.T) {
+	g, conf := new(Limiter), Config{Max: 1, Rate: rate.New(rate.Config{PerSecond: 200, Burst: 1}, nil)}
+	var slots [4]Slot
+	enter := func(now instant.Instant, i int, w *queue.Waiter) queue.Verb { return g.Enter(now, &slots[i], w, conf).Verb }
+	assert.Equal(t, queue.Go, enter(0, 0, nil))
+	g.End(&slots[0])
+	first, second, third := queue.NewWaiter(), queue.NewWaiter(), queue.NewWaiter()
+	assert.Equal(t, []queue.Verb{queue.Wait, queue.Wait, queue.Wait}, []queue.Verb{enter(0, 1, first), enter(0, 2, second), enter(0, 3, third)})
+	assert.Equal(t, queue.Go, enter(5*ms, 1, first))
+	g.End(&slots[1])
+	assert.Equal(t, queue.Go, enter(14*ms, 2, second))
+	g.End(&slots[2])
+	assert.Equal(t, []queue.Verb{queue.Wait, queue.Go}, []queue.Verb{enter(18*ms, 3, third), enter(19*ms, 3, third)})
+	g.End(&slots[3])
+
+	g, slots = new(Limiter), [4]Slot{}
+	conf.Rate, conf.Max = rate.New(rate.Config{PerSecond: 200, Burst: 1}, nil), 2
+	assert.Equal(t, []queue.Verb{queue.Go, queue.Wait, queue.Wait}, []queue.Verb{enter(0, 0, nil), enter(0, 1, first), enter(0, 2, second)})
+	conf.Max = 1
+	assert.Equal(t, queue.Wait, enter(5*ms, 1, first), "the slot is gone")
+	conf.Max = 2
+	assert.Equal(t, queue.Go, enter(9*ms, 1, first))
+	g.End(&slots[0])
+	assert.Equal(t, []queue.Verb{queue.Wait, queue.Go}, []queue.Verb{enter(13*ms, 2, second), enter(14*ms, 2, second)})
+}
