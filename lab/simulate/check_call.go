@@ -284,7 +284,7 @@ func (c *call) checkError() {
 	case errors.Is(c.err, policy.ErrAttemptTimeout) && c.anyAttempt((*attempt).isRead): // it heard only now how another attempt had ended
 	case c.gone() && !(isOwn && refusedByLimit(own) && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
-	case (c.rule.AttemptTimeout > 0 || len(c.attempts) > 1) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
+	case (c.rule.AttemptTimeout > 0 || c.retried()) && errors.Is(c.err, policy.ErrAttemptTimeout): // an attempt after the first always has a timeout
 	case c.mayStall() && errors.Is(c.err, policy.ErrStallTimeout):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && refusedByLimit(own):
@@ -292,6 +292,9 @@ func (c *call) checkError() {
 		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
 }
+
+// retried reports whether there was an attempt after the first. That of a Transport around another may end before the other sends it.
+func (c *call) retried() bool { return len(c.attempts) > 1 || c.world.plan.nested && len(c.attempts) > 0 }
 
 // ofRequest reports whether a retry was due that the request or its rule does not allow.
 func ofRequest(r transport.Reason) bool {
