@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // A step is what a Read of a script returns.
@@ -221,7 +223,7 @@ func TestRequestForMissingBytes(t *testing.T) {
 			s.from.Header.Set("Range", row.asked)
 			code, header = 206, append(header, "Content-Range: "+row.has)
 		}
-		resp := response(s.from, code, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), header...)
+		resp := response(s.from, code, testkit.CutAt("ab", lost), header...)
 		_, err := io.ReadAll(wrapped(s, s.from, resp, 5).Body)
 		assert.Equal(t, &ended{row.first + 2, lost, errCut}, err, name)
 		assert.Equal(t, http.Header{"Accept": {"a/b"}, "Range": {row.want}, "If-Range": {`"v1"`}}, rest.Header, name)
@@ -232,10 +234,6 @@ func TestRequestForMissingBytes(t *testing.T) {
 	}
 }
 
-type badReader struct{ err error }
-
-func (r badReader) Read([]byte) (int, error) { return 0, r.err }
-
 // A request with a body in memory has it again.
 func TestRequestHasItsBodyAgain(t *testing.T) {
 	s := &sender{from: query("text")}
@@ -243,9 +241,9 @@ func TestRequestHasItsBodyAgain(t *testing.T) {
 	s.send = func(req *http.Request) (*http.Response, error) {
 		all, _ := io.ReadAll(req.Body)
 		bodies = append(bodies, string(all))
-		return response(req, 206, io.NopCloser(badReader{lost}), tag, "Content-Range: bytes 2-9/10"), nil
+		return response(req, 206, testkit.CutAt("", lost), tag, "Content-Range: bytes 2-9/10"), nil
 	}
-	resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), tag)
+	resp := response(s.from, 200, testkit.CutAt("ab", lost), tag)
 	_, err := io.ReadAll(wrapped(s, s.from, resp, 2).Body)
 	assert.Equal(t, &ended{2, lost, ErrLimit}, err)
 	assert.Equal(t, []string{"text", "text"}, bodies)
@@ -285,7 +283,7 @@ func TestRangeThatIsFetchedAgain(t *testing.T) {
 		return resp, nil
 	}
 	first, _ := s.send(s.from)
-	first.Body = io.NopCloser(io.MultiReader(strings.NewReader(text[:600]), badReader{lost}))
+	first.Body = testkit.CutAt(text[:600], lost)
 	plan, err := Check(s.from, first, &Terms{Max: 1, Again: 600})
 	require.NoError(t, err)
 	got, err := io.ReadAll(&Body{Plan: plan, Fetcher: s})
@@ -324,9 +322,9 @@ func TestProgress(t *testing.T) {
 			}
 			r := "Content-Range: bytes " + strings.TrimPrefix(req.Header.Get("Range"), "bytes=") + "9999999/10000000"
 			at += size
-			return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", size)), badReader{lost})), tag, r), nil
+			return response(req, 206, testkit.CutAt(strings.Repeat("x", size), lost), tag, r), nil
 		}
-		resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag)
+		resp := response(s.from, 200, testkit.CutAt("0123456789", lost), tag)
 		text, err := io.ReadAll(wrapped(s, s.from, resp, 3).Body)
 		assert.Error(t, err)
 		assert.Len(t, text, at)
@@ -349,15 +347,15 @@ func TestProgressCounts(t *testing.T) {
 		}
 		r := fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", at)
 		at += size
-		return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", int(size))), badReader{lost})), tag, r), nil
+		return response(req, 206, testkit.CutAt(strings.Repeat("x", int(size)), lost), tag, r), nil
 	}
-	resp := response(s.from, 206, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag,
+	resp := response(s.from, 206, testkit.CutAt("0123456789", lost), tag,
 		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
 	_, err := io.ReadAll(wrapped(s, s.from, resp, 2).Body)
 	assert.Equal(t, &ended{at, lost, ErrLimit}, err)
 	assert.Equal(t, 5, parts, "two without progress, of which the last has some; one after it, and two without")
 	parts = 0
-	resp = response(s.from, 206, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag,
+	resp = response(s.from, 206, testkit.CutAt("0123456789", lost), tag,
 		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
 	_, err = io.ReadAll(wrapped(s, s.from, resp, 0).Body)
 	assert.Equal(t, &ended{first + 10, lost, ErrLimit}, err)
@@ -532,7 +530,7 @@ func TestDeadlineOfAContinuation(t *testing.T) {
 				assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
 				return nil, req.Context().Err()
 			}
-			resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), tag)
+			resp := response(s.from, 200, testkit.CutAt("ab", lost), tag)
 			_, err := io.ReadAll(wrapped(s, s.from, resp, 5).Body)
 			assert.Equal(t, &ended{2, lost, context.DeadlineExceeded}, err)
 		}
