@@ -328,43 +328,41 @@ func TestFirstEvent(t *testing.T) {
 		"another timeout":     {rule: policy.Rule{FirstEventTimeout: policy.Off, AttemptTimeout: time.Hour}, after: second + 1, text: "data: x\n\n"},
 		"no stream":           {kind: "error", want: io.ErrUnexpectedEOF},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				req := requestOf(t, "GET", nil)
-				if row.caller > 0 {
-					ctx, cancel := context.WithTimeout(t.Context(), row.caller)
-					defer cancel()
-					req = req.WithContext(ctx)
+		inBubble(t, name, func(t *testing.T) {
+			req := requestOf(t, "GET", nil)
+			if row.caller > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), row.caller)
+				defer cancel()
+				req = req.WithContext(ctx)
+			}
+			f := flightOf(req, 1, row.rule.Or(policy.Rule{FirstEventTimeout: second}), func(req *http.Request) (*http.Response, error) {
+				if row.kind == "error" {
+					return nil, io.ErrUnexpectedEOF
 				}
-				f := flightOf(req, 1, row.rule.Or(policy.Rule{FirstEventTimeout: second}), func(req *http.Request) (*http.Response, error) {
-					if row.kind == "error" {
-						return nil, io.ErrUnexpectedEOF
-					}
-					r, w := io.Pipe()
-					go func() {
-						time.Sleep(row.after)
-						_, err := io.WriteString(w, row.text)
-						assert.Equal(t, row.want != nil, err != nil, "the body is closed")
-						_ = w.Close()
-					}()
-					kind := row.kind
-					if kind == "" {
-						kind = "text/event-stream"
-					}
-					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: r, Request: req}, nil
-				})
-				defer time.Sleep(2 * time.Hour) // the server goes on
-				send(f)
-				if row.want != nil {
-					assert.ErrorIs(t, f.Err, row.want)
-					assert.Nil(t, f.Resp)
-					return
+				r, w := io.Pipe()
+				go func() {
+					time.Sleep(row.after)
+					_, err := io.WriteString(w, row.text)
+					assert.Equal(t, row.want != nil, err != nil, "the body is closed")
+					_ = w.Close()
+				}()
+				kind := row.kind
+				if kind == "" {
+					kind = "text/event-stream"
 				}
-				require.NoError(t, f.Err)
-				got, err := io.ReadAll(f.Resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, row.text, string(got))
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: r, Request: req}, nil
 			})
+			defer time.Sleep(2 * time.Hour) // the server goes on
+			send(f)
+			if row.want != nil {
+				assert.ErrorIs(t, f.Err, row.want)
+				assert.Nil(t, f.Resp)
+				return
+			}
+			require.NoError(t, f.Err)
+			got, err := io.ReadAll(f.Resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, row.text, string(got))
 		})
 	}
 }

@@ -62,32 +62,30 @@ func TestStall(t *testing.T) {
 		"a byte begins the time anew":    {each: 400 * time.Millisecond, counts: []int{0, 1, 0, 0, 0}, stalls: 5},
 		"two empty Reads are not enough": {each: 499 * time.Millisecond, counts: []int{0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var err error
-				src, calls := reads(row.each, row.counts...), 0
-				b := stalling(t, t.Context(), src)
-				for err == nil {
-					require.LessOrEqual(t, calls, len(row.counts), "calls")
-					_, err = b.Read(make([]byte, 10))
-					calls++
-					time.Sleep(row.pause)
-				}
-				synctest.Wait()
-				if row.stalls > 0 {
-					assert.ErrorIs(t, err, policy.ErrStallTimeout)
-					assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
-					assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
-					assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
-				} else {
-					assert.Equal(t, io.EOF, err)
-					assert.Zero(t, src.closes.Load(), "times closed")
-				}
-				assert.NoError(t, b.Close())
-				assert.EqualValues(t, 1, src.closes.Load(), "times closed")
-				assert.Error(t, b.ctx.Err())
-				assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var err error
+			src, calls := reads(row.each, row.counts...), 0
+			b := stalling(t, t.Context(), src)
+			for err == nil {
+				require.LessOrEqual(t, calls, len(row.counts), "calls")
+				_, err = b.Read(make([]byte, 10))
+				calls++
+				time.Sleep(row.pause)
+			}
+			synctest.Wait()
+			if row.stalls > 0 {
+				assert.ErrorIs(t, err, policy.ErrStallTimeout)
+				assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
+				assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
+				assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
+			} else {
+				assert.Equal(t, io.EOF, err)
+				assert.Zero(t, src.closes.Load(), "times closed")
+			}
+			assert.NoError(t, b.Close())
+			assert.EqualValues(t, 1, src.closes.Load(), "times closed")
+			assert.Error(t, b.ctx.Err())
+			assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
 		})
 	}
 }
@@ -126,31 +124,29 @@ func TestErrorOfAStall(t *testing.T) {
 		"the caller left, it stalls": {deaf: true, err: http.ErrBodyReadAfterClose, caller: second / 2, want: context.DeadlineExceeded, took: second},
 		"it stalls":                  {deaf: true, err: http.ErrBodyReadAfterClose, want: policy.ErrStallTimeout, took: second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if row.caller > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.caller)
-					defer cancel()
+		inBubble(t, name, func(t *testing.T) {
+			ctx := t.Context()
+			if row.caller > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.caller)
+				defer cancel()
+			}
+			var b *watchedBody
+			closed := make(chan struct{})
+			b = stalling(t, ctx, &scripted{read: func([]byte) (int, error) {
+				if row.deaf {
+					<-closed
+				} else {
+					<-b.ctx.Done()
 				}
-				var b *watchedBody
-				closed := make(chan struct{})
-				b = stalling(t, ctx, &scripted{read: func([]byte) (int, error) {
-					if row.deaf {
-						<-closed
-					} else {
-						<-b.ctx.Done()
-					}
-					return 0, row.err
-				}, close: func() { close(closed) }})
-				began := time.Now()
-				_, err := b.Read(nil)
-				assert.ErrorIs(t, err, row.want)
-				assert.Equal(t, row.want == policy.ErrStallTimeout, errors.Is(err, policy.ErrStallTimeout))
-				assert.Equal(t, row.took, time.Since(began))
-				_ = b.Close()
-			})
+				return 0, row.err
+			}, close: func() { close(closed) }})
+			began := time.Now()
+			_, err := b.Read(nil)
+			assert.ErrorIs(t, err, row.want)
+			assert.Equal(t, row.want == policy.ErrStallTimeout, errors.Is(err, policy.ErrStallTimeout))
+			assert.Equal(t, row.took, time.Since(began))
+			_ = b.Close()
 		})
 	}
 }

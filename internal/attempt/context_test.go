@@ -22,6 +22,12 @@ import (
 
 const second = time.Second
 
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // attemptOf starts an attempt.
 func attemptOf(ctx context.Context, rule policy.Rule) *attemptContext {
 	return linkOf(ctx, rule).ctx
@@ -64,24 +70,22 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 		"its time begins":     {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.limit(time.Since(a.began), a.After) }, "waiting", "late"},
 		"it has its response": {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(responds, nil) }, "answered", "answered"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for range 100 {
-					l := linkOf(t.Context(), row.rule)
-					a := l.ctx
-					l.getConn("")
-					a.Done()
-					a.mu.Lock()
-					time.Sleep(second)
-					row.event(a)
-					a.mu.Unlock()
-					assert.Equal(t, row.phase, phaseOf(a), "phase")
-					time.Sleep(second - 1)
-					assert.Equal(t, row.phase, phaseOf(a), "phase before the end of the next second")
-					time.Sleep(time.Nanosecond)
-					assert.Equal(t, row.after, phaseOf(a), "phase after another second")
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			for range 100 {
+				l := linkOf(t.Context(), row.rule)
+				a := l.ctx
+				l.getConn("")
+				a.Done()
+				a.mu.Lock()
+				time.Sleep(second)
+				row.event(a)
+				a.mu.Unlock()
+				assert.Equal(t, row.phase, phaseOf(a), "phase")
+				time.Sleep(second - 1)
+				assert.Equal(t, row.phase, phaseOf(a), "phase before the end of the next second")
+				time.Sleep(time.Nanosecond)
+				assert.Equal(t, row.after, phaseOf(a), "phase after another second")
+			}
 		})
 	}
 }
@@ -105,16 +109,14 @@ func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
 			return context.Cause(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
-				time.Sleep(second - 1)
-				assert.NoError(t, context.Cause(a))
-				assert.Nil(t, a.timer)
-				time.Sleep(time.Nanosecond)
-				assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
-				wantPhase(t, a, "late", false)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+			time.Sleep(second - 1)
+			assert.NoError(t, context.Cause(a))
+			assert.Nil(t, a.timer)
+			time.Sleep(time.Nanosecond)
+			assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
+			wantPhase(t, a, "late", false)
 		})
 	}
 }
@@ -270,37 +272,35 @@ func TestEndOfAnAttempt(t *testing.T) {
 		"the caller of an upgrade has gone": {upgrade: "websocket", after: second / 2, caller: second / 2, err: below,
 			want: context.DeadlineExceeded, phase: "over"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if row.caller == 0 {
-					row.caller = time.Hour
+		inBubble(t, name, func(t *testing.T) {
+			if row.caller == 0 {
+				row.caller = time.Hour
+			}
+			ctx, end := context.WithTimeout(t.Context(), row.caller)
+			rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
+			timeouts := TimeoutsOf(&rule)
+			o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
+			o.Ctx.Context = ctx
+			o.Ctx.start(&timeouts, Upgrades(&o.Req))
+			time.Sleep(row.after)
+			synctest.Wait()
+			resp, err, hidden := o.end(row.resp, row.err)
+			assert.ErrorIs(t, err, row.want)
+			assert.Equal(t, err == nil, resp != nil, "%v, %v", resp, err)
+			assert.Equal(t, map[bool]error{true: row.err}[row.want == policy.ErrAttemptTimeout], hidden, "what the timeout hides")
+			wantPhase(t, &o.Ctx, row.phase, false)
+			assert.Equal(t, row.body, typeOf(resp), "the type of the body")
+			defer func() {
+				if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+					text, err := io.ReadAll(resp.Body)
+					assert.True(t, err == nil && len(text) > 0, "the body is %q, %v", text, err)
 				}
-				ctx, end := context.WithTimeout(t.Context(), row.caller)
-				rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
-				timeouts := TimeoutsOf(&rule)
-				o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
-				o.Ctx.Context = ctx
-				o.Ctx.start(&timeouts, Upgrades(&o.Req))
-				time.Sleep(row.after)
-				synctest.Wait()
-				resp, err, hidden := o.end(row.resp, row.err)
-				assert.ErrorIs(t, err, row.want)
-				assert.Equal(t, err == nil, resp != nil, "%v, %v", resp, err)
-				assert.Equal(t, map[bool]error{true: row.err}[row.want == policy.ErrAttemptTimeout], hidden, "what the timeout hides")
-				wantPhase(t, &o.Ctx, row.phase, false)
-				assert.Equal(t, row.body, typeOf(resp), "the type of the body")
-				defer func() {
-					if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
-						text, err := io.ReadAll(resp.Body)
-						assert.True(t, err == nil && len(text) > 0, "the body is %q, %v", text, err)
-					}
-				}()
-				cancelled := o.Ctx.Err() != nil
-				assert.Equal(t, row.phase == "over" || row.phase == "late", cancelled, "the context has ended")
-				end()
-				synctest.Wait()
-				assert.Equal(t, name != "an upgrade", o.Ctx.Err() != nil, "it ends with the caller's context")
-			})
+			}()
+			cancelled := o.Ctx.Err() != nil
+			assert.Equal(t, row.phase == "over" || row.phase == "late", cancelled, "the context has ended")
+			end()
+			synctest.Wait()
+			assert.Equal(t, name != "an upgrade", o.Ctx.Err() != nil, "it ends with the caller's context")
 		})
 	}
 	assert.Equal(t, 1, tooLate.closes, "times closed")
@@ -420,9 +420,7 @@ func TestEachEventInEachPhase(t *testing.T) {
 	}
 	for p, from := range phases {
 		for e, to := range strings.Fields(want[from]) {
-			t.Run(from+"/"+events[e], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { checkCell(t, phase(p), event(e), to) })
-			})
+			inBubble(t, from+"/"+events[e], func(t *testing.T) { checkCell(t, phase(p), event(e), to) })
 		}
 	}
 }
@@ -484,9 +482,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 		{"nobody needs the response", whole, "leave", "over", 0},
 		{"nobody needs the response, after the end of its time", whole, ". . . . . . . . . . leave", "late", 0},
 	} {
-		t.Run(story.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { playStory(t, &story.rule, story.events, story.phase, story.left) })
-		})
+		inBubble(t, story.name, func(t *testing.T) { playStory(t, &story.rule, story.events, story.phase, story.left) })
 	}
 }
 
