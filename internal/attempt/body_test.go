@@ -355,6 +355,15 @@ func TestTimeoutsOfARule(t *testing.T) {
 		timeouts := TimeoutsOf(&row.rule)
 		assert.Equal(t, row.on, timeouts.On(), row.rule)
 	}
+	for attempt, want := range map[time.Duration]time.Duration{0: 30 * second, second: 10 * second, time.Minute: time.Minute} {
+		bounded, stalls := Timeouts{}, Timeouts{quiet: second}
+		bounded.BoundUpload(attempt)
+		stalls.BoundUpload(attempt)
+		assert.Equal(t, []time.Duration{want, 0}, []time.Duration{bounded.idle, stalls.idle})
+		b := timedBody{ReadCloser: body(strings.Repeat("x", 2*piece)), ctx: &attemptContext{Context: t.Context(), Timeouts: &bounded}}
+		n, _ := b.Read(make([]byte, 2*piece))
+		assert.Equal(t, piece, n, "how fast it goes can be seen")
+	}
 }
 
 func TestContextErr(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -366,6 +367,93 @@ func TestLink(t *testing.T) {
 	assert.Equal(t, 1, Untraced(ctx).Value(none), "the caller's value")
 }
 
+// While the base waits for a 100, the time of an attempt stands still. For a StallTimeout each interim response is progress.
+func TestInterimResponses(t *testing.T) {
+	whole, stall := policy.Rule{AttemptTimeout: 3 * second}, policy.Rule{StallTimeout: 3 * second}
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		expect bool
+		base   *http.Transport
+		events string        // one in each second
+		ends   time.Duration // the attempt
+		large  bool          // the last one is too much
+	}{
+		"no hooks":               {rule: whole, ends: 3 * second},
+		"nothing comes":          {rule: stall, ends: 3 * second},
+		"progress":               {rule: stall, events: "got got", ends: 5 * second},
+		"the whole time goes on": {rule: policy.Rule{AttemptTimeout: 4 * second}.Or(stall), events: "got got got", ends: 4 * second},
+		"no 100 comes":           {rule: whole, expect: true, events: "wait", ends: 4 * second}, // net/http waits for a second
+		"a 100 comes":            {whole, true, &http.Transport{ExpectContinueTimeout: 5 * second}, "wait got got", 4 * second, false},
+		"a 100 without a wait":   {rule: whole, expect: true, events: "got", ends: 3 * second},
+		"as large as may be":     {stall, false, &http.Transport{MaxResponseHeaderBytes: 66}, "got got", 5 * second, false},
+		"too large":              {stall, false, &http.Transport{MaxResponseHeaderBytes: 65}, "got got", 5 * second, true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var err error
+			req := requestOf(t, "POST", body("x"))
+			if row.expect {
+				req.Header.Set("Expect", "100-continue")
+			}
+			var f *Attempt
+			f = flightOf(req, 1, row.rule, func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				assert.Same(t, trace, httptrace.ContextClientTrace(req.Context()))
+				trace.GetConn("h.test:80")
+				assert.False(t, f.Link.AskedOthers())
+				trace.GetConn("other.test:80")
+				trace.GotConn(httptrace.GotConnInfo{})
+				assert.Equal(t, row.expect, trace.Wait100Continue != nil)
+				assert.Equal(t, row.expect || row.rule.StallTimeout > 0, trace.Got1xxResponse != nil)
+				for _, e := range strings.Fields(row.events) {
+					if time.Sleep(second); e == "wait" {
+						trace.Wait100Continue()
+					} else {
+						assert.NoError(t, err)
+						err = trace.Got1xxResponse(102, textproto.MIMEHeader{"X": {"y"}})
+					}
+				}
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			f.First, f.Linked = row.base, true
+			began := time.Now()
+			send(f)
+			assert.True(t, f.Link.AskedOthers())
+			assert.Equal(t, row.ends, time.Since(began))
+			assert.Equal(t, row.large, err != nil, err)
+		})
+	}
+}
+
+// The hooks of the caller are called as long as the attempt has time.
+func TestHooksOfTheCaller(t *testing.T) {
+	for _, row := range []struct {
+		rule  policy.Rule
+		after bool // they are called when the time is over
+	}{{policy.Rule{}, true}, {policy.Rule{AttemptTimeout: second}, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			odd, called := errors.New("odd"), 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn:        func(httptrace.GotConnInfo) { called++ },
+				Got1xxResponse: func(int, textproto.MIMEHeader) error { called++; return odd },
+			})
+			f := flightOf(requestOf(t, "GET", nil).WithContext(ctx), 1, row.rule, func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				for _, calls := range []bool{true, row.after} {
+					called = 0
+					trace.GotConn(httptrace.GotConnInfo{})
+					assert.Equal(t, calls, trace.Got1xxResponse(102, nil) == odd)
+					assert.Equal(t, map[bool]int{true: 2}[calls], called)
+					time.Sleep(second)
+				}
+				assert.Nil(t, trace.GetConn, "nobody asks")
+				return nil, odd
+			})
+			send(f)
+		})
+	}
+}
+
 // The search for a connection is bounded once, and only if the attempt would not end earlier.
 func TestSearchForAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -515,13 +603,4 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 		assert.Equal(t, "late", phases[a.phase], "phase after %v", time.Since(began))
 	}
 	assert.Equal(t, phases[a.phase] == "late", a.outcome(nil) != nil, "there is an error")
-}
-
-// TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.
-func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
-	a := &attemptContext{Context: t.Context()}
-	a.start(&timeouts, true)
-	assert.NoError(t, a.outcome(nil))
-	assert.Equal(t, context.Canceled, a.Err())
 }
