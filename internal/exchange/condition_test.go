@@ -29,7 +29,7 @@ var (
 )
 
 // waits lets requests ask a limit that lets one of them go, and returns a function that takes the others out of its queue.
-func waits(t *testing.T, s *exchangetest.Site, n int) (leave func()) {
+func waits(t *testing.T, s *site, n int) (leave func()) {
 	t.Helper()
 	r, all := s.Request(t, 0), []*queue.Waiter(nil)
 	m, conf := r.State.Machines(), concurrency.Config{Max: concurrency.NoMax}
@@ -69,50 +69,46 @@ func TestHeldForLong(t *testing.T) {
 		"limiter, off":      {limited, news.Crowded, 2, 1, true},
 		"rate at a limiter": {both, news.RateLimited, 2, 0, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, row.rule)
-				leave, r, began := waits(t, s, 3), s.Request(t, 0), s.Registry.Now()
-				r.BeginHeld(row.of, news.Cause{Status: 7}, 2*time.Second)
-				assert.Equal(t, []string{change(row.of, false, 7, false)}, s.Told)
-				assert.Equal(t, news.Change{
-					Key: news.Key{Condition: row.of}, Cause: news.Cause{Status: 7}, Since: began.Add(-2 * time.Second), Waiting: row.waiting, Room: row.room,
-				}, s.Last, "with the figures of now")
-				r.BeginHeld(row.of, news.Cause{}, time.Hour)
-				assert.Len(t, s.Told, 1, "it lasts already")
+		play(t, name, row.rule, func(t *testing.T, s *site) {
+			leave, r, began := waits(t, s, 3), s.Request(t, 0), s.Registry.Now()
+			r.BeginHeld(row.of, news.Cause{Status: 7}, 2*time.Second)
+			assert.Equal(t, []string{change(row.of, false, 7, false)}, s.Told)
+			assert.Equal(t, news.Change{
+				Key: news.Key{Condition: row.of}, Cause: news.Cause{Status: 7}, Since: began.Add(-2 * time.Second), Waiting: row.waiting, Room: row.room,
+			}, s.Last, "with the figures of now")
+			r.BeginHeld(row.of, news.Cause{}, time.Hour)
+			assert.Len(t, s.Told, 1, "it lasts already")
 
-				if row.off {
-					s.Update(t, policy.Rule{})
-				} else {
-					time.Sleep(time.Minute)
-					s.Request(t, 0).Review()
-					assert.Len(t, s.Told, 1, "requests wait")
-					leave()
-					s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
-					s.Update(t, limited.Or(row.rule)) // the limiter may be new
-				}
-				time.Sleep(10*time.Second - 1)
+			if row.off {
+				s.Update(t, policy.Rule{})
+			} else {
+				time.Sleep(time.Minute)
 				s.Request(t, 0).Review()
-				assert.Len(t, s.Told, 1, "not yet")
-				time.Sleep(time.Nanosecond)
-				s.Request(t, 0).Review()
-				require.Len(t, s.Told, 2)
-				assert.Equal(t, change(row.of, true, 0, false), s.Told[1])
-				room := row.room
-				if row.off {
-					room = 0
-				}
-				assert.Equal(t, []any{0, room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
+				assert.Len(t, s.Told, 1, "requests wait")
 				leave()
-			})
+				s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
+				s.Update(t, limited.Or(row.rule)) // the limiter may be new
+			}
+			time.Sleep(10*time.Second - 1)
+			s.Request(t, 0).Review()
+			assert.Len(t, s.Told, 1, "not yet")
+			time.Sleep(time.Nanosecond)
+			s.Request(t, 0).Review()
+			require.Len(t, s.Told, 2)
+			assert.Equal(t, change(row.of, true, 0, false), s.Told[1])
+			room := row.room
+			if row.off {
+				room = 0
+			}
+			assert.Equal(t, []any{0, room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
+			leave()
 		})
 	}
 }
 
 // Who waits for the rate is counted whether the rule has a limiter or not.
 func TestWaitingForTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, rated)
+	play(t, "", rated, func(t *testing.T, s *site) {
 		leave := waits(t, s, 3)
 		defer leave()
 		s.Update(t, limited.Or(rated))
@@ -129,8 +125,7 @@ func TestWaitingForTheRate(t *testing.T) {
 
 // A hold is told without the jitter of this process, with the requests that wait, and ends when nothing is held.
 func TestHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On})
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On}, func(t *testing.T, s *site) {
 		r, now := s.Request(t, 0), s.Registry.Now()
 		hold := &r.State.Machines().Limits().Throttle
 		until := hold.Hold(now, r.Scope(), 4*time.Second, throttle.Config{Jitter: time.Second}, 0.5)
@@ -175,8 +170,7 @@ func TestScopeOfAReview(t *testing.T) {
 
 // A condition of a quota ends with its time, or when an Update turns the pacing off.
 func TestLowQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, paced)
+	play(t, "", paced, func(t *testing.T, s *site) {
 		key := news.Key{Condition: news.LowQuota}
 		s.Request(t, 0).Begin(news.Change{Key: key, Cause: news.Cause{Status: 200}, Until: s.Registry.Now().Add(time.Minute), Room: 5})
 		assert.Equal(t, []any{instant.Instant(1), s.Registry.Now().Add(time.Minute), 5}, []any{s.Last.Since, s.Last.Until, s.Last.Room}, "some time is known")
@@ -197,8 +191,7 @@ func TestLowQuota(t *testing.T) {
 
 // Retries that wait for long are told until none waits. An outage is told before them.
 func TestNoRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.02}})
+	play(t, "", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.02}}, func(t *testing.T, s *site) {
 		s.Request(t, 0).State.Machines().News().Failed(news.Cause{Status: 502})
 		for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
 		}
@@ -219,8 +212,7 @@ func TestNoRetries(t *testing.T) {
 		s.Request(t, 0).Review()
 		assert.Equal(t, change(news.NoRetries, true, 0, false), s.Told[1])
 	})
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Join()
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: exchangetest.Name})
@@ -231,8 +223,7 @@ func TestNoRetries(t *testing.T) {
 
 // A hold of the fleet is told by the next request, and is over when its time has come, although this process holds nothing.
 func TestHoldOfTheFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On})
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On}, func(t *testing.T, s *site) {
 		s.Join()
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
@@ -253,8 +244,7 @@ func TestHoldOfTheFleet(t *testing.T) {
 
 // Nothing is told if nobody watches, and nothing is made for it.
 func TestNobodyWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Registry.Watched = false
 		r := s.Request(t, 0)
 		r.Review()
@@ -266,8 +256,7 @@ func TestNobodyWatches(t *testing.T) {
 		assert.Empty(t, s.Told)
 		assert.Nil(t, r.State.Machines().NewsMade())
 	})
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Request(t, 0).Review()
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "no host has failed")
 	})
@@ -275,8 +264,7 @@ func TestNobodyWatches(t *testing.T) {
 
 // After more changes than the log has lines for, it is told what lasts, with the figures of now.
 func TestLogOfTheState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		m := s.Request(t, 0).State.Machines()
 		for range 7 {
 			m.News().TakeLine(s.Registry.Now(), news.Change{})
@@ -296,8 +284,7 @@ func TestLogOfTheState(t *testing.T) {
 
 // What a hook that panics has left is told by the next request.
 func TestRestOfTheNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		n, told := s.Request(t, 0).State.Machines().News(), false
 		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
 		s.Request(t, 0).Review()

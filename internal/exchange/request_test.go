@@ -63,8 +63,7 @@ func TestScope(t *testing.T) {
 
 // What is sent, and what classifiers see of it.
 func TestOutcomeOf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		r.Req.Header.Set("Expect", "100-continue")
 		resp := exchangetest.Answer(417)
@@ -86,8 +85,7 @@ func TestOutcomeOf(t *testing.T) {
 
 // The names of hosts have no userinfo.
 func TestNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Equal(t, exchangetest.Name, r.HostName())
 		assert.Equal(t, exchangetest.Name, exchange.SafeName(r.State))
@@ -100,8 +98,7 @@ func TestNames(t *testing.T) {
 
 // The end of the context or the closing of Request.Cancel ends every wait.
 func TestObeyCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r, ctx := s.Request(t, 0), t.Context()
 		r.ObeyCancel()()
 		assert.False(t, r.Linked)
@@ -128,8 +125,7 @@ func TestObeyCancel(t *testing.T) {
 // A rule is sought for the first request, and after an Update. The tokens of a rate stay used, those who wait ask again, and the
 // fleet hears of the rule.
 func TestHostRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Same(t, r.Rule, s.Request(t, 0).Rule)
 		assert.Same(t, r.Rule, r.State.Resolved.Load())
@@ -215,8 +211,7 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 	for told, want := range map[time.Duration]time.Duration{-time.Second: 0, time.Second: time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			s := exchangetest.New(t, policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return told, true }})
+		play(t, "", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return told, true }}, func(t *testing.T, s *site) {
 			assert.Equal(t, want, s.Ends(t, nil, 503, again), told)
 		})
 	}
