@@ -56,6 +56,13 @@ func ruleOf(set *rules.Ruleset, method string, u *url.URL) (rule policy.Rule, ke
 	return r.Policy, append(keys, ofHost...)
 }
 
+func urlOf(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u
+}
+
 // A pathRow is a request, and the key of its rule.
 type pathRow struct{ method, url, want string }
 
@@ -160,8 +167,7 @@ func TestPathsAreThoseOfServeMux(t *testing.T) {
 		require.True(t, ok)
 		for _, row := range part.rows {
 			rows++
-			u, err := url.Parse(row.url)
-			require.NoError(t, err, row)
+			u := urlOf(t, row.url)
 			_, got := ruleOf(set, row.method, u)
 			assert.Equal(t, row.want, append(got, "")[0], "%v", row)
 			byMux, ok := muxChoice(t, mux, row.method, u)
@@ -281,8 +287,7 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 		{"POST", "https://d.test/v1/x", 5, time.Second, []string{"POST d.test/v1/x"}},
 		{"GET", "https://d.test/v1/x", 9, 0, nil},
 	} {
-		u, err := url.Parse(row.url)
-		require.NoError(t, err)
+		u := urlOf(t, row.url)
 		rule, patterns := ruleOf(set, row.method, u)
 		assert.Equal(t, row.attempts, rule.MaxAttempts, row.url)
 		assert.Equal(t, max(row.timeout, 0), max(rule.AttemptTimeout, 0), row.url)
@@ -293,60 +298,45 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 
 // Keys that http.ServeMux refuses, and keys that can only be mistakes.
 func TestBadPatterns(t *testing.T) {
-	for key, why := range map[string]string{
-		"/v1/":                    "has an empty name",
-		" h.test/v1/":             "begins or ends with a space",
-		"h.test ":                 "begins or ends with a space",
-		"h.test/a b":              "has a space in its path",
-		"POST h.test":             `no path; write "POST h.test/"`,
-		"PO(ST h.test/":           "is no token",
-		"get h.test/v1/":          "so write GET",
-		"h.test/v1/{id}":          "has braces",
-		"h.test/v1/*":             `has a "*" in its path`,
-		"h.test/v1?x=1":           "has a query",
-		"h.test/v1\n":             "control character",
-		"h.test//v1":              "matches no request",
-		"h.test/v1/../v2":         "matches no request",
-		"h.test/v1/.":             "matches no request",
-		"h.test/100%":             "write %25",
-		"10.0.0.0/8":              "range of addresses",
-		"*/v1/":                   "would match every host",
-		"GET a.test,b.test/v1/":   "names several hosts",
-		"":                        "is empty",
-		"*":                       "would match every host",
-		"https://api.example.com": "has a scheme",
-		"user@api.example.com":    "is not a host",
-		"api.example.com?x":       "is not a host",
-		"api example.com":         "no path",
-		"api'example.com":         "is not a host",
-		"a%2eexample.com":         "is not a host",
-		"~^api":                   "looks like a regular expression",
-		"api[0-9].example.com":    "looks like a regular expression",
-		"api{1,2}.example.com":    "looks like a regular expression",
-		"[a-z]":                   "no regular expression",
-		"[1.2.3.4]":               "no IPv6 address",
-		"a.example.com,b.example": "names several hosts",
-		"bücher.example":          "is not ASCII",
-		"api.*.example.com":       `has a "*" elsewhere`,
-		"*api.example.com":        `has a "*" elsewhere`,
-		"2001:db8::1":             "without brackets",
-		"[::1":                    "no IPv6 address",
-		"::1]":                    "no IPv6 address",
-		"example.com:80:80":       "has a port that is not",
-		".example.com":            `empty name; "*.example.com" means all names below one`,
-		"api..example.com":        "empty name",
-		"*.":                      "empty name",
-		"*.1.2.3.4":               `"*." in front of an address`,
-		"[::1]]":                  "no IPv6 address",
-		":8443":                   "empty name",
-		"api.example.com:":        "has a port that is not",
-		"api.example.com:http":    "has a port that is not",
-		"api.example.com:0":       "has a port that is not",
-		"api.example.com:65536":   "has a port that is not",
+	for why, keys := range map[string][]string{
+		"has an empty name":               {"/v1/"},
+		"begins or ends with a space":     {" h.test/v1/", "h.test "},
+		"has a space in its path":         {"h.test/a b"},
+		`no path; write "POST h.test/"`:   {"POST h.test"},
+		"is no token":                     {"PO(ST h.test/"},
+		"so write GET":                    {"get h.test/v1/"},
+		"has braces":                      {"h.test/v1/{id}"},
+		`has a "*" in its path`:           {"h.test/v1/*"},
+		"has a query":                     {"h.test/v1?x=1"},
+		"control character":               {"h.test/v1\n"},
+		"matches no request":              {"h.test//v1", "h.test/v1/../v2", "h.test/v1/."},
+		"write %25":                       {"h.test/100%"},
+		"range of addresses":              {"10.0.0.0/8"},
+		"would match every host":          {"*/v1/", "*"},
+		"names several hosts":             {"GET a.test,b.test/v1/", "a.example.com,b.example"},
+		"is empty":                        {""},
+		"has a scheme":                    {"https://api.example.com"},
+		"is not a host":                   {"user@api.example.com", "api.example.com?x", "api'example.com", "a%2eexample.com"},
+		"no path":                         {"api example.com"},
+		"looks like a regular expression": {"~^api", "api[0-9].example.com", "api{1,2}.example.com"},
+		"no regular expression":           {"[a-z]"},
+		"no IPv6 address":                 {"[1.2.3.4]", "[::1", "::1]", "[::1]]"},
+		"is not ASCII":                    {"bücher.example"},
+		`has a "*" elsewhere`:             {"api.*.example.com", "*api.example.com"},
+		"without brackets":                {"2001:db8::1"},
+		"has a port that is not": {
+			"example.com:80:80", "api.example.com:",
+			"api.example.com:http", "api.example.com:0", "api.example.com:65536",
+		},
+		`empty name; "*.example.com" means all names below one`: {".example.com"},
+		"empty name":                  {"api..example.com", "*.", ":8443"},
+		`"*." in front of an address`: {"*.1.2.3.4"},
 	} {
-		_, err := rulesFor([]string{key})
-		assert.ErrorContains(t, err, why, "%q", key)
-		assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", rules.Shown(key)))
+		for _, key := range keys {
+			_, err := rulesFor([]string{key})
+			assert.ErrorContains(t, err, why, "%q", key)
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", rules.Shown(key)))
+		}
 	}
 }
 
@@ -608,8 +598,7 @@ func TestManyPatterns(t *testing.T) {
 	require.NoError(t, err)
 	for pattern, want := range map[string]int{"M77 http://h.test/a/b": 2, "GET http://h.test/a/99": 3, "GET http://a99.test/x": 4, "GET http://b99.test/": 5} {
 		method, raw, _ := strings.Cut(pattern, " ")
-		u, err := url.Parse(raw)
-		require.NoError(t, err)
+		u := urlOf(t, raw)
 		rule, _ := ruleOf(set, method, u)
 		assert.Equal(t, want, rule.MaxAttempts, pattern)
 	}
@@ -624,12 +613,8 @@ func TestManyPatterns(t *testing.T) {
 // The most specific pattern comes first, with a port before one without, and a name is below a
 // pattern with a wildcard only if a label stands in front.
 func TestMostSpecificPattern(t *testing.T) {
-	hosts := map[string]policy.Rule{}
-	patterns := []string{"*.test", "*.test:80", "*.a.test", "*.a.test:80", "b.a.test", "b.a.test:80", "[::1]", "[::1]:80", "*.a.test/p", "c.test/p", "b.a.test:80/p"}
-	for _, p := range patterns {
-		hosts[p] = policy.Rule{}
-	}
-	set, err := newRules(policy.Rule{}, hosts)
+	set, err := rulesFor([]string{"*.test", "*.test:80", "*.a.test", "*.a.test:80", "b.a.test", "b.a.test:80", "[::1]", "[::1]:80",
+		"*.a.test/p", "c.test/p", "b.a.test:80/p"})
 	require.NoError(t, err)
 	for raw, want := range map[string]string{
 		"http://test/":            "",
@@ -655,8 +640,7 @@ func TestMostSpecificPattern(t *testing.T) {
 		"http://elsewhere.com/p":  "",
 		"https://x.a.test:8443/p": "*.a.test/p *.a.test *.test",
 	} {
-		u, err := url.Parse(raw)
-		require.NoError(t, err)
+		u := urlOf(t, raw)
 		_, patterns := ruleOf(set, http.MethodGet, u)
 		assert.Equal(t, want, strings.Join(patterns, " "), raw)
 	}

@@ -58,56 +58,34 @@ func TestThrottleHoldsAScope(t *testing.T) {
 }
 
 func TestThrottleExtends(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		hold func(c *Throttle)
-		want time.Duration // the hold's end
+	type hold struct {
+		at   instant.Instant
+		wait time.Duration
+		conf Config
+		u    float64
+	}
+	endless := Config{Max: -1, Jitter: -1}
+	for name, row := range map[string]struct {
+		holds []hold
+		want  time.Duration // the end
 	}{
-		{"a wait of nothing holds nothing", func(c *Throttle) {
-			c.Hold(0, 1, 0, exact, 0)
-			c.Hold(0, 1, -sec, exact, 0)
-		}, 0},
-		{"a longer wait extends", func(c *Throttle) {
-			c.Hold(0, 1, sec, exact, 0)
-			c.Hold(0, 1, 3*sec, exact, 0)
-		}, 3 * sec},
-		{"a shorter wait does not shorten", func(c *Throttle) {
-			c.Hold(0, 1, 3*sec, exact, 0)
-			c.Hold(sec, 1, sec, exact, 0)
-		}, 3 * sec},
-		{"never longer than Max", func(c *Throttle) {
-			c.Hold(0, 1, 365*24*time.Hour, exact, 0)
-		}, time.Minute},
-		{"without Max as long as asked", func(c *Throttle) {
-			c.Hold(0, 1, time.Hour, Config{Max: -1, Jitter: -1}, 0)
-		}, time.Hour},
-		{"no overflow", func(c *Throttle) {
-			c.Hold(sec, 1, instant.Forever, Config{Max: -1, Jitter: -1}, 0)
-		}, instant.Forever},
-		{"jitter goes upward, by half the wait", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-		}, 1250 * ms},
-		{"and by a second at most", func(c *Throttle) {
-			c.Hold(0, 1, 30*sec, Config{}, 0.5)
-		}, 30*sec + 500*ms},
-		{"one jitter per run of holds", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-			c.Hold(0, 1, sec, Config{}, 0.9)
-			c.Hold(sec, 1, sec, Config{}, 0.9)
-		}, 2250 * ms},
-		{"a run ends with its jitter", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-			c.Hold(1250*ms, 1, sec, Config{}, 0.9)
-		}, 2700 * ms},
-		{"a spread of one's own", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{Jitter: 10 * sec}, 0.5)
-		}, 6 * sec},
+		"a wait of nothing holds nothing":      {[]hold{{0, 0, exact, 0}, {0, -sec, exact, 0}}, 0},
+		"a longer wait extends":                {[]hold{{0, sec, exact, 0}, {0, 3 * sec, exact, 0}}, 3 * sec},
+		"a shorter wait does not shorten":      {[]hold{{0, 3 * sec, exact, 0}, {sec, sec, exact, 0}}, 3 * sec},
+		"never longer than Max":                {[]hold{{0, 365 * 24 * time.Hour, exact, 0}}, time.Minute},
+		"without Max as long as asked":         {[]hold{{0, time.Hour, endless, 0}}, time.Hour},
+		"no overflow":                          {[]hold{{sec, instant.Forever, endless, 0}}, instant.Forever},
+		"jitter goes upward, by half the wait": {[]hold{{0, sec, Config{}, 0.5}}, 1250 * ms},
+		"and by a second at most":              {[]hold{{0, 30 * sec, Config{}, 0.5}}, 30*sec + 500*ms},
+		"one jitter per run of holds":          {[]hold{{0, sec, Config{}, 0.5}, {0, sec, Config{}, 0.9}, {sec, sec, Config{}, 0.9}}, 2250 * ms},
+		"a run ends with its jitter":           {[]hold{{0, sec, Config{}, 0.5}, {1250 * ms, sec, Config{}, 0.9}}, 2700 * ms},
+		"a spread of one's own":                {[]hold{{0, sec, Config{Jitter: 10 * sec}, 0.5}}, 6 * sec},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var c Throttle
-			tt.hold(&c)
-			assert.Equal(t, instant.At(tt.want), c.State(1).Open)
-		})
+		var c Throttle
+		for _, h := range row.holds {
+			c.Hold(h.at, 1, h.wait, h.conf, h.u)
+		}
+		assert.Equal(t, instant.At(row.want), c.State(1).Open, name)
 	}
 }
 
