@@ -355,8 +355,10 @@ func TestLink(t *testing.T) {
 		assert.Equal(t, row.addr != "", l.Addr() != "", row)
 	}
 	l := &Link{ctx: new(attemptContext)}
+	l.getConn("")
 	l.gotConn(httptrace.GotConnInfo{}) // a base may tell of no connection
 	assert.True(t, l.Connected())
+	assert.Zero(t, l.ctx.phase, "it is not timed")
 
 	var none *Link
 	assert.False(t, none.Connected() || none.Unsent() || none.ConnectedLate(nil))
@@ -454,37 +456,6 @@ func TestHooksOfTheCaller(t *testing.T) {
 	}
 }
 
-// The search for a connection is bounded once, and only if the attempt would not end earlier.
-func TestSearchForAConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct {
-			attempt, connect time.Duration
-			phase            string
-		}{
-			{time.Hour, second, "connecting"},
-			{0, second, "connecting"},
-			{second + 1, second, "connecting"},
-			{second, second, "waiting"},
-			{second, time.Hour, "waiting"},
-			{second, 0, "waiting"},
-		} {
-			l := linkOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
-			a := l.ctx
-			l.getConn("")
-			assert.Equal(t, row.phase, phases[a.phase], row)
-			l.gotConn(httptrace.GotConnInfo{})
-			assert.Equal(t, "waiting", phases[a.phase], row)
-			l.getConn("")
-			assert.Equal(t, "waiting", phases[a.phase], "it has had a connection")
-			a.happens(leaves, nil)
-		}
-		l := &Link{ctx: new(attemptContext)}
-		l.getConn("")
-		l.gotConn(httptrace.GotConnInfo{})
-		assert.Zero(t, l.ctx.phase, "it is not timed")
-	})
-}
-
 // phases and events name what the table of transitions has.
 var (
 	phases = strings.Fields("untimed waiting connecting reading sending early answered lingering late over")
@@ -562,7 +533,9 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 		{"a connection is sought twice, and the first search counts", whole, "seek seek", "connecting", 4 * time.Second},
 		{"a connection is sought again later", whole, "seek connect seek", "waiting", 7 * time.Second},
 		{"no connection comes", whole, "seek . . . . .", "late", 0},
-		{"the attempt would end before its search", policy.Rule{AttemptTimeout: 10 * time.Second, ConnectTimeout: 9500 * time.Millisecond}, "seek", "waiting", 9 * time.Second},
+		{"the attempt would end with its search", policy.Rule{AttemptTimeout: 10 * second, ConnectTimeout: 9 * second}, "seek", "waiting", 9 * second},
+		{"the search would end sooner", policy.Rule{AttemptTimeout: 10*second + 1, ConnectTimeout: 9 * second}, "seek", "connecting", 9 * second},
+		{"the search has no bound", policy.Rule{AttemptTimeout: 10 * second}, "seek", "waiting", 9 * second},
 		{"only the search is bounded", policy.Rule{ConnectTimeout: 5 * time.Second}, "seek connect . . . . .", "waiting", 0},
 		{"a reader of the caller's is slow", whole, "read . . . . . . . . . .", "reading", 0},
 		{"the body ends, and no response comes", whole, "read . . . . . . . . . . end . . . . . . . . . .", "late", 0},

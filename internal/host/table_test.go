@@ -292,50 +292,36 @@ func TestIdleHostIsSmall(t *testing.T) {
 }
 
 func TestCanonical(t *testing.T) {
-	for _, row := range []struct{ scheme, host, want string }{
-		{"https", "example.com", "example.com"},
-		{"https", "EXAMPLE.com", "example.com"},
-		{"https", "example.com.", "example.com"},
-		{"https", "example.com:443", "example.com"},
-		{"https", "Example.COM.:443", "example.com"},
-		{"https", "example.com:80", "example.com:80"},
-		{"http", "example.com:80", "example.com"},
-		{"http", "example.com:443", "example.com:443"},
-		{"http", "example.com:8080", "example.com:8080"},
-		{"http", "example.com.:8080", "example.com:8080"},
-		{"http", "example.com:", "example.com"},
-		{"http", "127.0.0.1:80", "127.0.0.1"},
-		{"http", "[::1]", "[::1]"},
-		{"http", "[::1]:80", "[::1]"},
-		{"http", "[::1]:8080", "[::1]:8080"},
-		{"http", "[FE80::1%25en0]:8080", "[fe80::1%25en0]:8080"},
-		{"http", "[::1]:", "[::1]"},
-		{"http", "[0:0:0:0:0:0:0:1]", "[::1]"},
-		{"http", "[::0001]:8080", "[::1]:8080"},
-		{"http", "[fe80:0::1%eth0]:80", "[fe80::1%eth0]"},
-		{"http", "[::ffff:102:304]", "[::ffff:1.2.3.4]"},
-		{"ftp", "example.com:21", "example.com:21"},
-		{"http", "BÜCHER.example", "bücher.example"},
-		{"http", "", ""},
-		{"http", ".", ""},
-		{"http", ":80", ""},
-		{"http", ":8080", ":8080"},
-		{"http", "[", "["},
-		{"http", "0::80", "0::80"},
-		{"https", "::443", "::443"},
-		{"http", "FE80::1:", "fe80::1:"},
-		{"http", "a::B:8080", "a::b:8080"},
-		{"http", "[::1]X", "[::1]x"},
-		{"http", "a]", "a]"},
-		{"http", "]", "]"},
-		{"http", "example.com:08080", "example.com:8080"},
-		{"http", "example.com:0080", "example.com"},
-		{"https", "EXAMPLE.com:00443", "example.com"},
-		{"http", "[::1]:080", "[::1]"},
-		{"http", "example.com:0", "example.com:0"},
+	for want, hosts := range map[Key][]string{
+		{"https", "example.com"}:         {"example.com", "EXAMPLE.com", "example.com.", "example.com:443", "Example.COM.:443", "EXAMPLE.com:00443"},
+		{"https", "example.com:80"}:      {"example.com:80"},
+		{"http", "example.com"}:          {"example.com:80", "example.com:", "example.com:0080"},
+		{"http", "example.com:443"}:      {"example.com:443"},
+		{"http", "example.com:8080"}:     {"example.com:8080", "example.com.:8080", "example.com:08080"},
+		{"http", "127.0.0.1"}:            {"127.0.0.1:80"},
+		{"http", "[::1]"}:                {"[::1]", "[::1]:80", "[::1]:", "[0:0:0:0:0:0:0:1]", "[::1]:080"},
+		{"http", "[::1]:8080"}:           {"[::1]:8080", "[::0001]:8080"},
+		{"http", "[fe80::1%25en0]:8080"}: {"[FE80::1%25en0]:8080"},
+		{"http", "[fe80::1%eth0]"}:       {"[fe80:0::1%eth0]:80"},
+		{"http", "[::ffff:1.2.3.4]"}:     {"[::ffff:102:304]"},
+		{"ftp", "example.com:21"}:        {"example.com:21"},
+		{"http", "bücher.example"}:       {"BÜCHER.example"},
+		{"http", ""}:                     {"", ".", ":80"},
+		{"http", ":8080"}:                {":8080"},
+		{"http", "["}:                    {"["},
+		{"http", "0::80"}:                {"0::80"},
+		{"https", "::443"}:               {"::443"},
+		{"http", "fe80::1:"}:             {"FE80::1:"},
+		{"http", "a::b:8080"}:            {"a::B:8080"},
+		{"http", "[::1]x"}:               {"[::1]X"},
+		{"http", "a]"}:                   {"a]"},
+		{"http", "]"}:                    {"]"},
+		{"http", "example.com:0"}:        {"example.com:0"},
 	} {
-		assert.Equal(t, row.want, Canonical(row.scheme, row.host), "%s %q", row.scheme, row.host)
-		assert.Equal(t, Key{row.scheme, row.want}, KeyOf(&url.URL{Scheme: row.scheme, Host: row.host}))
+		for _, host := range hosts {
+			assert.Equal(t, want.Host, Canonical(want.Scheme, host), "%s %q", want.Scheme, host)
+			assert.Equal(t, want, KeyOf(&url.URL{Scheme: want.Scheme, Host: host}))
+		}
 	}
 }
 

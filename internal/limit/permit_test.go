@@ -533,34 +533,6 @@ func TestTold(t *testing.T) {
 		r := s.Request(t, 0)
 		assert.True(t, new(Permit).TryAcquire(r, s.Registry.Now()), "an Update turned holds off")
 	})
-	for name, row := range map[string]struct {
-		rule policy.Rule
-		of   news.Condition
-		room int
-	}{
-		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "limiter": {limited, news.Crowded, 1},
-	} {
-		in(t, name, row.rule, func(t *testing.T, s *site) {
-			s.Registry.Fleet = nil
-			for i := range 3 {
-				go func() {
-					f, p := new(attempt.Attempt), new(Permit)
-					assert.Nil(t, acquire(p, s.Request(t, 0)))
-					p.Start(f)
-					time.AfterFunc(2*time.Second, f.Slot.Release)
-				}()
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				synctest.Wait()
-			}
-			time.Sleep(3 * time.Second)
-			synctest.Wait()
-			assert.Equal(t, []string{change(row.of, false, 0, false)}, s.Told)
-			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
-			assert.Len(t, s.Told, 1, "the others have not waited for longer")
-		})
-	}
 	in(t, "slot", limited, func(t *testing.T, s *site) {
 		r, p, f := s.Request(t, 0), new(Permit), new(attempt.Attempt)
 		require.Nil(t, acquire(p, r))
@@ -619,17 +591,6 @@ func TestTold(t *testing.T) {
 		assert.Nil(t, new(Permit).Acquire(s.Request(t, 0), &waited, 0))
 		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, waited)
 		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
-	})
-	in(t, "a new Max", limited, func(t *testing.T, s *site) {
-		p, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)
-		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
-		start := time.Now()
-		go func() { went <- acquire(p, r) }()
-		synctest.Wait()
-		s.Update(t, policy.Rule{Concurrency: policy.Concurrency{Max: 2}})
-		s.Request(t, 0)
-		assert.Nil(t, <-went)
-		assert.Equal(t, start, time.Now())
 	})
 	in(t, "a rate that is turned on", limited, func(t *testing.T, s *site) {
 		first, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)

@@ -10,7 +10,7 @@ import (
 )
 
 // A 200 to a request for the rest is used only if it is the same representation, and if
-// there are not too many bytes to skip.
+// there are not too many bytes to skip. TestHeadersAgree says more about the headers.
 func TestAWholeResponseForTheRest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		body   func(*Body)
@@ -20,16 +20,9 @@ func TestAWholeResponseForTheRest(t *testing.T) {
 		"the same":           {},
 		"another status":     {second: func(r *http.Response) { r.StatusCode = 203 }, err: "its status is 203"},
 		"no body":            {second: func(r *http.Response) { r.Body = nil }, err: "no body"},
-		"decompressed":       {second: func(r *http.Response) { r.Uncompressed = true }, err: "its header differs"},
-		"another encoding":   {second: func(r *http.Response) { r.Header.Set("Content-Encoding", "gzip") }, err: "its header differs"},
-		"two encodings":      {second: func(r *http.Response) { r.Header["Content-Encoding"] = []string{"", ""} }, err: "its header differs"},
 		"another length":     {second: func(r *http.Response) { r.ContentLength = 11 }, err: "its header differs"},
-		"no length":          {second: func(r *http.Response) { r.ContentLength = -1 }, err: "its header differs"},
 		"neither has one":    {body: func(b *Body) { b.end = unknown }, second: func(r *http.Response) { r.ContentLength = -1 }},
 		"another validator":  {second: func(r *http.Response) { r.Header.Set("Etag", `"v2"`) }, err: "its header differs"},
-		"no validator":       {second: func(r *http.Response) { r.Header.Del("Etag") }, err: "its header differs"},
-		"another digest":     {second: func(r *http.Response) { r.Header.Set("Repr-Digest", "sha-256=:BBBB:") }, err: "its header differs"},
-		"another type":       {second: func(r *http.Response) { r.Header.Set("Content-Type", "a/b") }, err: "its header differs"},
 		"nothing kept":       {body: func(b *Body) { b.keeps = false }, err: "were not kept"},
 		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "MaxRefetch"},
 		"just enough left":   {body: func(b *Body) { b.left = 4 }},

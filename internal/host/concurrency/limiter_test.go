@@ -40,20 +40,6 @@ func TestMaxHolds(t *testing.T) {
 	assert.True(t, waiters[4].woken(), "there is another slot")
 }
 
-func TestLeaveHandsTheTurnOn(t *testing.T) {
-	var g Limiter
-	in := fill(t, &g, 0, 10)
-	a, b := visit(t, &g), visit(t, &g)
-	a.mustWait(0, instant.Never)
-	b.mustWait(0, instant.Never)
-	g.End(&in[0].slot) // wakes a, which is about to give up
-	g.Leave(a.w)
-	require.True(t, b.woken(), "b was not woken")
-	b.mustGo(1)
-	g.Leave(a.w) // harmless
-	g.Leave(b.w)
-}
-
 // A request that gets no token of the rate keeps its turn, takes no slot, and counts as no
 // waiter of the limiter.
 func TestWaitsForTheRate(t *testing.T) {
@@ -113,25 +99,6 @@ func TestRateTime(t *testing.T) {
 		ends(&g, a)
 		assert.Equal(t, g.RateTime(5*sec), g.RateTime(6*sec), name)
 	}
-}
-
-// Requests that get no token of the rate go in the order in which they came.
-func TestKeepsTheOrderForTheRate(t *testing.T) {
-	var g Limiter
-	in := fill(t, &g, 0, 10)
-	slow := rate.New(rate.Config{PerSecond: 1, Burst: 1}, nil)
-	slow.Take(0, 1)
-	first, second := visit(t, &g), visit(t, &g)
-	first.conf.Rate, second.conf.Rate = slow, slow
-	first.mustWait(0, sec)
-	second.mustWait(0, instant.Never)
-	g.End(&in[0].slot)
-	g.End(&in[1].slot)
-	second.mustWait(1, instant.Never)
-	first.mustWait(1, sec)
-	second.mustWait(sec, instant.Never)
-	first.mustGo(sec)
-	second.mustWait(sec, 2*sec)
 }
 
 // An Update changed Max. The first waiter hears of room that the question of another makes, and a limit that is
