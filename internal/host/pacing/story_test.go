@@ -2,72 +2,15 @@ package pacing
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/internal/field"
-	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
-
-// A server with a quota of 100 per 10 s and a client that wants 20 per second.
-func TestPacingAvoidsThe429(t *testing.T) {
-	run := func(pace bool) (ok, refused int) {
-		rng := rand.New(rand.NewPCG(1, 1))
-		var p Pacing
-		cl := &hosttest.Clock{}
-		used, end := 0, instant.Instant(0)
-		serve := func(mark uint64) {
-			for cl.Now >= end {
-				end, used = end.Add(10*sec), 0
-			}
-			used++
-			if used > 100 {
-				refused++
-			} else {
-				ok++
-			}
-			left, reset := max(0, 100-used), end.Sub(cl.Now)
-			reset = (reset + sec - 1) / sec * sec // whole seconds
-			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.Now, 1, Pass{Mark: mark}, field.Quota{Remaining: int64(left), Limit: 100, Reset: reset}, Config{})
-			})
-		}
-		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
-			w := &queue.Waiter{}
-			done := false
-			var ask func()
-			ask = func() {
-				if done {
-					return
-				}
-				a := queue.Answer{}
-				if pace {
-					a = p.Enter(cl.Now, 1, w, Config{})
-				}
-				switch {
-				case a.Verb == queue.Go:
-					done = true
-					cl.At(cl.Now+20*ms, func() { serve(a.Mark) })
-				case a.Ask != instant.Never:
-					cl.At(a.Ask, ask)
-				}
-			}
-			w.Woken = func(*queue.Waiter) { cl.At(cl.Now, ask) }
-			cl.At(at, ask)
-		}
-		cl.RunTo(instant.At(5 * time.Minute))
-		return ok, refused
-	}
-	ok, refused := run(false)
-	pok, prefused := run(true)
-	t.Logf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
-	assert.True(t, prefused*20 <= refused && pok >= ok*9/10, "as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
-}
 
 // Whatever is noted, nothing raises the quota within a window, and the wait for the next
 // request is bounded.
