@@ -173,20 +173,6 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 	}
 }
 
-// The last attempt closes its body itself, and twice does no harm.
-func TestGetBodyOfTheLastAttempt(t *testing.T) {
-	src := oneShot("text")
-	b := withGetBody(t, src, noBody)
-	attempt := next(b)
-	b.Finish()
-	assert.Zero(t, src.closed(), "the attempt reads it")
-	assert.Equal(t, "text", mustRead(t, attempt))
-	assert.NoError(t, attempt.Close())
-	assert.NoError(t, attempt.Close())
-	b.Finish()
-	assert.Equal(t, 1, src.closed(), "times closed")
-}
-
 func noBody() (io.ReadCloser, error) { return nil, nil }
 
 // The end of a body is not asked for twice.

@@ -180,16 +180,27 @@ func TestMemoryOfAStream(t *testing.T) {
 	}
 }
 
-// A body that is sent once is closed by its attempt.
+// A body that is sent once, or for the last time, is closed by its attempt.
 func TestOnce(t *testing.T) {
-	src := oneShot("text")
-	b := Once(put(t, src), new(Pool))
-	attempt := next(b)
-	assert.NoError(t, attempt.Close())
-	assert.Equal(t, 1, src.closed(), "times closed")
-	assert.NoError(t, attempt.Close())
-	b.Finish()
-	assert.Equal(t, 1, src.closed(), "times closed")
+	for _, made := range []bool{false, true} {
+		src := oneShot("text")
+		b := Once(put(t, src), new(Pool))
+		if made {
+			b = withGetBody(t, src, noBody)
+		}
+		attempt := next(b)
+		if made {
+			b.Finish()
+			assert.Zero(t, src.closed(), "the attempt reads it")
+			assert.Equal(t, "text", mustRead(t, attempt))
+		}
+		for range 2 {
+			assert.NoError(t, attempt.Close())
+			assert.Equal(t, 1, src.closed(), "times closed")
+			b.Finish()
+		}
+		assert.Equal(t, 1, src.closed(), "times closed")
+	}
 	assert.True(t, Once(put(t, strings.NewReader("text")), new(Pool)).Concurrent(), "a body in memory is as always")
 }
 

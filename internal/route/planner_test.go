@@ -78,6 +78,15 @@ func (s *setting) ends(o attempt.Outcome, v classify.Class, resp *http.Response,
 	s.Note(&o)
 }
 
+// within bounds the time of the request, unless d is 0.
+func (s *setting) within(t *testing.T, d time.Duration) {
+	if d > 0 {
+		ctx, cancel := context.WithTimeout(s.Ctx, d)
+		t.Cleanup(cancel)
+		s.Ctx = ctx
+	}
+}
+
 func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	t.Helper()
 	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
@@ -306,11 +315,7 @@ func TestPatience(t *testing.T) {
 		} {
 			s := set(t, row.rule, 1, true)
 			time.Sleep(time.Minute)
-			if row.deadline > 0 {
-				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
-				defer cancel()
-				s.Ctx = ctx
-			}
+			s.within(t, row.deadline)
 			if row.latest != 0 {
 				s.Latest = s.now().Add(row.latest)
 			}
@@ -348,11 +353,7 @@ func TestRefresh(t *testing.T) {
 		} {
 			s := set(t, policy.Rule{}, 1, false)
 			s.State.Protocol.Store(row.protocol)
-			if row.deadline > 0 {
-				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
-				defer cancel()
-				s.Ctx = ctx
-			}
+			s.within(t, row.deadline)
 			var slept time.Duration
 			for range row.failures {
 				s.ends(attempt.Outcome{Kind: attempt.First}, row.class, nil, row.err)
@@ -486,9 +487,7 @@ func TestNoteGood(t *testing.T) {
 	s := set(t, policy.Rule{}, 2, true)
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})
 	assert.Nil(t, s.State.PoolsMade(), "the time of the request is not bounded")
-	ctx, cancel := context.WithTimeout(s.Ctx, time.Hour)
-	defer cancel()
-	s.Ctx = ctx
+	s.within(t, time.Hour)
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 1)})
 	assert.Nil(t, s.State.PoolsMade(), "HTTP/1.1")
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})

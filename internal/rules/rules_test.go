@@ -382,12 +382,6 @@ func TestConflictingPaths(t *testing.T) {
 	}
 }
 
-// A scheme makes no path of a host, so its rule may have limits.
-func TestTheRuleUnderASchemeIsThatOfAHost(t *testing.T) {
-	_, err := newRules(policy.Rule{}, map[string]policy.Rule{"https://h.test": {Concurrency: policy.Concurrency{Max: 5}, MaxAttempts: 5000}})
-	assert.EqualError(t, err, "Hosts[\"https://h.test\"].MaxAttempts: 5000 is more than 1000 attempts\nHosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out")
-}
-
 // TestPatternsThatMeanTheSame: case, a trailing dot and the spelling of an IPv6 address
 // make no difference; a port does.
 func TestPatternsThatMeanTheSame(t *testing.T) {
@@ -569,6 +563,9 @@ func TestWrongTogether(t *testing.T) {
 	})
 	_, once := newRules(policy.Rule{}, map[string]policy.Rule{"a.test": {MaxAttempts: 5000}})
 	assert.EqualError(t, once, `Hosts["a.test"].MaxAttempts: 5000 is more than 1000 attempts`)
+	_, once = newRules(policy.Rule{}, map[string]policy.Rule{"https://h.test": {Concurrency: policy.Concurrency{Max: 5}, MaxAttempts: 5000}})
+	assert.EqualError(t, once, "Hosts[\"https://h.test\"].MaxAttempts: 5000 is more than 1000 attempts\n"+
+		"Hosts[\"https://h.test\"]: \"https://h.test\" has a scheme; leave it out", "it is no path, so its rule may have limits")
 	_, once = newRules(policy.Rule{MaxAttempts: 5000}, map[string]policy.Rule{"a.test": {MaxElapsedTime: time.Hour}})
 	assert.EqualError(t, once, "Rule.MaxAttempts: 5000 is more than 1000 attempts")
 	_, once = newRules(policy.Rule{}, map[string]policy.Rule{"a.test/p": {QuotaPacing: policy.On}})
