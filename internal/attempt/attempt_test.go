@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -436,25 +435,4 @@ func TestWhatARequestMayDo(t *testing.T) {
 	close(canceled)
 	assert.True(t, IsCanceled(req))
 	assert.False(t, IsCanceled(&http.Request{}))
-}
-
-// Attempts of one request run beside each other. They share nothing that they change.
-func TestAttemptsBesideEachOther(t *testing.T) {
-	req := requestOf(t, "GET", nil)
-	req.Header = http.Header{"X": {"1"}}
-	base := func(req *http.Request) (*http.Response, error) {
-		req.Header.Set("X", "2")
-		req.URL.Path = "/other"
-		return &http.Response{StatusCode: 204}, nil
-	}
-	var all sync.WaitGroup
-	for range 2 {
-		f := flightOf(req, 1, policy.Rule{}, base)
-		f.Beside = true
-		f.Prepare(nil)
-		all.Go(f.SendCopy)
-	}
-	all.Wait()
-	assert.Equal(t, "1", req.Header.Get("X"))
-	assert.Equal(t, "/", req.URL.Path)
 }

@@ -106,23 +106,6 @@ func TestHeldForLong(t *testing.T) {
 	}
 }
 
-// Who waits for the rate is counted whether the rule has a limiter or not.
-func TestWaitingForTheRate(t *testing.T) {
-	play(t, "", rated, func(t *testing.T, s *site) {
-		leave := waits(t, s, 3)
-		defer leave()
-		s.Update(t, limited.Or(rated))
-		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
-		assert.Equal(t, 2, s.Last.Waiting)
-		assert.Equal(t, []string{change(news.RateLimited, false, 0, false)}, s.Told)
-
-		s = exchangetest.New(t, policy.Rule{})
-		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
-		s.Request(t, 0).BeginHeld(news.Crowded, news.Cause{}, time.Second)
-		assert.Nil(t, s.Request(t, 0).State.Machines().LimitsMade(), "no limit is made to look at it")
-	})
-}
-
 // A hold is told without the jitter of this process, with the requests that wait, and ends when nothing is held.
 func TestHeld(t *testing.T) {
 	play(t, "", policy.Rule{ShareRetryAfter: policy.On}, func(t *testing.T, s *site) {
@@ -259,6 +242,9 @@ func TestNobodyWatches(t *testing.T) {
 	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Request(t, 0).Review()
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "no host has failed")
+		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
+		s.Request(t, 0).BeginHeld(news.Crowded, news.Cause{}, time.Second)
+		assert.Nil(t, s.Request(t, 0).State.Machines().LimitsMade(), "no limit is made to look at it")
 	})
 }
 
