@@ -3,7 +3,6 @@
 package host_test
 
 import (
-	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -41,18 +40,17 @@ type crowd struct {
 	enter  func(now instant.Instant, w *queue.Waiter) queue.Answer
 	leave  func(w *queue.Waiter)
 	events []occurrence
-	step   time.Duration // between the events; 0: 20 ms
 
 	ws     []queue.Waiter
 	before []memo // of each waiter
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func() *crowd{"limiter": limiterCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
-func newCrowd(t testing.TB, machine string, n int) *crowd {
-	c := crowds[machine](t)
+func newCrowd(machine string, n int) *crowd {
+	c := crowds[machine]()
 	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
 	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
 	for i := range c.ws {
@@ -103,7 +101,7 @@ func TestCrowd(t *testing.T) {
 	n := soak.Size(10_000, 100_000)
 	for name := range crowds {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowd(t, name, n)
+			c := newCrowd(name, n)
 			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
@@ -119,14 +117,14 @@ func TestCrowd(t *testing.T) {
 				check(fmt.Sprint("leaving as number ", i), func() { c.leave(&c.ws[i]) })
 			}
 			for _, event := range c.events {
-				now = now.Add(cmp.Or(c.step, 20*ms))
+				now = now.Add(20 * ms)
 				check(event.name, func() { event.tell(now) })
 			}
 		})
 	}
 }
 
-func limiterCrowd(t testing.TB) *crowd {
+func limiterCrowd() *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
 	conf := concurrency.Config{Max: len(slots)}
 	for i := range slots {
@@ -160,7 +158,7 @@ func limiterCrowd(t testing.TB) *crowd {
 	}
 }
 
-func throttleCrowd(testing.TB) *crowd {
+func throttleCrowd() *crowd {
 	c := new(throttle.Throttle)
 	hold := func(wait time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) { c.Hold(now, 1, wait, exact, 0) }
@@ -179,7 +177,7 @@ func throttleCrowd(testing.TB) *crowd {
 	}
 }
 
-func pacingCrowd(t testing.TB) *crowd {
+func pacingCrowd() *crowd {
 	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) {
@@ -200,7 +198,7 @@ func pacingCrowd(t testing.TB) *crowd {
 	}
 }
 
-func rateCrowd(testing.TB) *crowd {
+func rateCrowd() *crowd {
 	g, r := new(concurrency.Limiter), rate.New(rate.Config{PerSecond: 0.5, Burst: 1}, nil)
 	r.Take(0, 1)
 	return &crowd{
