@@ -415,14 +415,9 @@ func TestWhatARequestMayDo(t *testing.T) {
 		upgrades bool
 		hands    bool
 	}{
-		{"GET", nil, 200, false, false},
-		{"GET", nil, 101, false, true},
-		{"GET", []string{""}, 200, false, false},
-		{"GET", []string{"websocket"}, 200, true, false},
-		{"GET", []string{"websocket"}, 101, true, true},
-		{"CONNECT", nil, 200, true, true},
-		{"CONNECT", nil, 299, true, true},
-		{"CONNECT", nil, 503, true, false},
+		{"GET", nil, 200, false, false}, {"GET", nil, 101, false, true}, {"GET", []string{""}, 200, false, false},
+		{"GET", []string{"websocket"}, 200, true, false}, {"GET", []string{"websocket"}, 101, true, true},
+		{"CONNECT", nil, 200, true, true}, {"CONNECT", nil, 299, true, true}, {"CONNECT", nil, 503, true, false},
 	} {
 		req := &http.Request{Method: row.method, Header: http.Header{"Upgrade": row.upgrade}}
 		assert.Equal(t, row.upgrades, Upgrades(req), row)

@@ -327,12 +327,9 @@ func TestTimeoutsOfARule(t *testing.T) {
 		attempt, stall, want time.Duration
 		is                   error
 	}{
-		{second, 0, second, policy.ErrAttemptTimeout},
-		{second, 2 * second, second, policy.ErrAttemptTimeout},
-		{second, second, second, policy.ErrAttemptTimeout},
-		{2 * second, second, second, policy.ErrStallTimeout},
-		{0, second, second, policy.ErrStallTimeout},
-		{policy.Off, second, second, policy.ErrStallTimeout},
+		{second, 0, second, policy.ErrAttemptTimeout}, {second, 2 * second, second, policy.ErrAttemptTimeout},
+		{second, second, second, policy.ErrAttemptTimeout}, {2 * second, second, second, policy.ErrStallTimeout},
+		{0, second, second, policy.ErrStallTimeout}, {policy.Off, second, second, policy.ErrStallTimeout},
 		{policy.Off, policy.Off, policy.Off, policy.ErrStallTimeout}, // which never comes
 	} {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall})

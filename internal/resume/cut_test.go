@@ -311,53 +311,43 @@ func TestPartWithTooManyBytes(t *testing.T) {
 	assert.Equal(t, &ended{4, errLong, ErrFinal}, err)
 }
 
-// Only parts of MinProgress bytes are progress, after which as many continuations may follow again.
-func TestProgress(t *testing.T) {
-	for size, most := range map[int]int{64 << 10: 9, 64<<10 - 1: 3} {
-		at, parts := 10, 0
-		s := &sender{from: getRequest(t, "http://h.test/")}
-		s.send = func(req *http.Request) (*http.Response, error) {
-			if parts++; parts > 8 {
-				return nil, errCut
-			}
-			r := "Content-Range: bytes " + strings.TrimPrefix(req.Header.Get("Range"), "bytes=") + "9999999/10000000"
-			at += size
-			return response(req, 206, testkit.CutAt(strings.Repeat("x", size), lost), tag, r), nil
+// cutParts reads a body that begins at first and is cut after ten bytes. Each part of it has as many bytes as size says, and is cut
+// as well. If size says 0, no part comes. It returns how many parts were sent for, where the body ended, and why.
+func cutParts(t *testing.T, first int64, limit int, size func(part int) int) (parts int, at int64, err error) {
+	at = first + 10
+	s := &sender{from: getRequest(t, "http://h.test/")}
+	rest := func(from int64) string { return fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", from) }
+	s.send = func(req *http.Request) (*http.Response, error) {
+		parts++
+		n := size(parts)
+		if n == 0 {
+			return nil, errCut
 		}
-		resp := response(s.from, 200, testkit.CutAt("0123456789", lost), tag)
-		text, err := io.ReadAll(wrapped(s, s.from, resp, 3).Body)
-		assert.Error(t, err)
-		assert.Len(t, text, at)
-		assert.Equal(t, most, parts, "parts of %d bytes", size)
-		assert.Equal(t, size < 64<<10, s.told.cause == ErrLimit, "parts of %d bytes", size)
+		from := at
+		at += int64(n)
+		return response(req, 206, testkit.CutAt(strings.Repeat("x", n), lost), tag, rest(from)), nil
 	}
+	resp := response(s.from, 200, testkit.CutAt("0123456789", lost), tag)
+	if first > 0 {
+		s.from.Header.Set("Range", fmt.Sprintf("bytes=%d-", first))
+		resp = response(s.from, 206, resp.Body, tag, rest(first))
+	}
+	_, err = io.ReadAll(wrapped(s, s.from, resp, limit).Body)
+	return parts, at, err
 }
 
-// The bytes before a range are no progress, and progress lets as many continuations follow again.
-func TestProgressCounts(t *testing.T) {
-	const first = 4 * MinProgress
-	at := int64(first + 10)
-	parts := 0
-	s := &sender{from: getRequest(t, "http://h.test/")}
-	s.from.Header.Set("Range", fmt.Sprintf("bytes=%d-", first))
-	s.send = func(req *http.Request) (*http.Response, error) {
-		size := int64(1)
-		if parts++; parts == 2 {
-			size = MinProgress
-		}
-		r := fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", at)
-		at += size
-		return response(req, 206, testkit.CutAt(strings.Repeat("x", int(size)), lost), tag, r), nil
+// Only parts of MinProgress bytes are progress, after which as many continuations may follow again. The bytes before a range are none.
+func TestProgress(t *testing.T) {
+	for size, most := range map[int]int{64 << 10: 9, 64<<10 - 1: 3} {
+		parts, at, err := cutParts(t, 0, 3, func(part int) int { return map[bool]int{true: size}[part <= 8] })
+		assert.Equal(t, most, parts, "parts of %d bytes", size)
+		assert.Equal(t, &ended{at, lost, map[bool]error{true: ErrLimit, false: errCut}[size < 64<<10]}, err)
 	}
-	resp := response(s.from, 206, testkit.CutAt("0123456789", lost), tag,
-		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
-	_, err := io.ReadAll(wrapped(s, s.from, resp, 2).Body)
+	const first = 4 * MinProgress
+	parts, at, err := cutParts(t, first, 2, func(part int) int { return map[bool]int{true: MinProgress, false: 1}[part == 2] })
 	assert.Equal(t, &ended{at, lost, ErrLimit}, err)
 	assert.Equal(t, 5, parts, "two without progress, of which the last has some; one after it, and two without")
-	parts = 0
-	resp = response(s.from, 206, testkit.CutAt("0123456789", lost), tag,
-		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
-	_, err = io.ReadAll(wrapped(s, s.from, resp, 0).Body)
+	parts, _, err = cutParts(t, first, 0, func(int) int { return 1 })
 	assert.Equal(t, &ended{first + 10, lost, ErrLimit}, err)
 	assert.Zero(t, parts)
 }

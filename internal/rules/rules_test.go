@@ -327,14 +327,10 @@ func TestConflictingPaths(t *testing.T) {
 		{"GET h.test/v1/x", "GET h.test/v1/%78", "means the same requests as"},
 		{"h.test/v1/", "H.test./v1/", "means the same requests as"},
 		{"GET h.test/v1/", "GET  h.test/v1/", "means the same requests as"},
-		{"GET h.test/v1/", "h.test/v1/", ""},
-		{"GET h.test/v1/", "HEAD h.test/v1/x", ""},
-		{"GET h.test/v1/", "HEAD h.test/v1/", ""},
-		{"POST h.test/v1/", "GET h.test/v1/x", ""},
-		{"POST h.test/v1/", "h.test/v1", ""},
-		{"POST h.test/v1/x", "h.test/v1/", ""},
-		{"POST h.test/v1/", "h.test/v2/", ""},
-		{"POST h.test/v1/", "h.test:8080/v1/x", ""},
+		{"GET h.test/v1/", "h.test/v1/", ""}, {"GET h.test/v1/", "HEAD h.test/v1/x", ""},
+		{"GET h.test/v1/", "HEAD h.test/v1/", ""}, {"POST h.test/v1/", "GET h.test/v1/x", ""},
+		{"POST h.test/v1/", "h.test/v1", ""}, {"POST h.test/v1/x", "h.test/v1/", ""},
+		{"POST h.test/v1/", "h.test/v2/", ""}, {"POST h.test/v1/", "h.test:8080/v1/x", ""},
 	} {
 		_, err := rulesFor([]string{row.a, row.b})
 		assert.Contains(t, fmt.Sprint(err), cmp.Or(row.why, "<nil>"), "%v", row)

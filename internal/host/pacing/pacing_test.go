@@ -96,16 +96,6 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 	}
 }
 
-func TestPacingRequestsInFlightCount(t *testing.T) {
-	var p Pacing
-	p.Note(0, 1, Pass{}, field.Quota{Remaining: 50, Limit: 100, Reset: 10 * sec}, Config{})
-	pass(t, &p, 0, 20)
-	p.Note(ms, 1, Pass{}, field.Quota{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
-	assert.EqualValues(t, 30, left(&p, ms, ""))
-	p.Note(ms, 1, Pass{Mark: 2}, field.Quota{Remaining: 5, Limit: 100, Reset: 10 * sec}, Config{}) // others use it, too
-	assert.EqualValues(t, 0, left(&p, ms, ""))
-}
-
 // A wrong or hostile header stops a host no longer than MaxWait at a time.
 func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {

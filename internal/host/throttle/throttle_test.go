@@ -92,20 +92,6 @@ func TestThrottleExtends(t *testing.T) {
 	}
 }
 
-// No response ends a hold before its time.
-func TestThrottleIsStrict(t *testing.T) {
-	var c Throttle
-	w := queue.NewWaiter()
-	c.Hold(sec, 1, 10*sec, exact, 0)
-	mustHold(t, &c, sec, 1, w, 11*sec)
-	for range 100 {
-		c.Answered(2*sec, 1, 1500*ms)
-	}
-	assert.False(t, hosttest.Woken(w))
-	mustHold(t, &c, 11*sec-1, 1, w, 11*sec)
-	mustPass(t, &c, 11*sec, 1, w)
-}
-
 // A request waits for holds as long as it was told, however often they are renewed, and goes
 // out of its turn then. Others wait on.
 func TestThrottlePatience(t *testing.T) {
