@@ -23,10 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 // exact has no jitter.
 var exact = throttle.Config{Jitter: -1}

@@ -286,10 +286,7 @@ func TestCosts(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(queue.Waiter{}), uintptr(96), "bytes of a waiter")
 }
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 // ten lets ten requests go.
 var ten = Config{Max: 10}

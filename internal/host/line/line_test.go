@@ -15,10 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-const (
-	ms  = time.Millisecond
-	sec = time.Second
-)
+const ms, sec = time.Millisecond, time.Second
 
 var at = instant.At
 

@@ -16,10 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 	t.Helper()
