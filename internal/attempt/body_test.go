@@ -90,25 +90,6 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Between two Reads no timer runs.
-func TestTimerRunsDuringReadsOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := stalling(t, t.Context(), reads(second/2, 1, 1))
-		assert.Nil(t, b.ctx.timer)
-		for range 2 {
-			go func() { _, _ = b.Read(make([]byte, 1)) }()
-			time.Sleep(second / 4)
-			b.ctx.mu.Lock()
-			assert.True(t, b.ctx.timer.Reset(3*second/4))
-			b.ctx.mu.Unlock()
-			time.Sleep(second / 2)
-			b.ctx.mu.Lock()
-			assert.False(t, b.ctx.timer.Stop())
-			b.ctx.mu.Unlock()
-		}
-	})
-}
-
 // The error of a body that is cut says that it stalled, or that the caller has gone.
 func TestErrorOfAStall(t *testing.T) {
 	for name, row := range map[string]struct {

@@ -212,53 +212,6 @@ func TestPathsBeyondServeMux(t *testing.T) {
 	}
 }
 
-// The host is chosen first. A pattern with a path takes nothing from the paths of a less
-// specific host, and leaves the rule of its host as it was.
-func TestTheHostIsChosenBeforeThePath(t *testing.T) {
-	set, err := newRules(policy.Rule{MaxAttempts: 9, MaxElapsedTime: time.Hour}, map[string]policy.Rule{
-		"*.example.com":           {MaxAttempts: 2},
-		"*.example.com:8443":      {MaxAttempts: 3},
-		"*.example.com/v2/":       {AttemptTimeout: 2 * time.Second},
-		"a.example.com/v1/":       {AttemptTimeout: time.Second},
-		"b.example.com":           {MaxAttempts: 4},
-		"b.example.com/v1/":       {AttemptTimeout: time.Second},
-		"c.example.com:8443/v1/":  {AttemptTimeout: time.Second},
-		"POST d.test/v1/x":        {AttemptTimeout: time.Second, MaxAttempts: 5},
-		"*.deep.example.com/v1/":  {AttemptTimeout: time.Second},
-		"x.example.com:9443/last": {AttemptTimeout: time.Second},
-	})
-	require.NoError(t, err)
-	for _, row := range []struct {
-		method, url string
-		attempts    int
-		timeout     time.Duration
-		patterns    []string
-	}{
-		{"GET", "https://a.example.com/v1/x", 2, time.Second, []string{"a.example.com/v1/", "*.example.com"}},
-		{"GET", "https://a.example.com/v2/x", 2, 0, []string{"*.example.com"}},
-		{"GET", "https://a.example.com:8443/v1/x", 3, time.Second, []string{"a.example.com/v1/", "*.example.com:8443", "*.example.com"}},
-		{"GET", "https://a.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443", "*.example.com"}},
-		{"GET", "https://z.example.com/v2/x", 2, 2 * time.Second, []string{"*.example.com/v2/", "*.example.com"}},
-		{"GET", "https://z.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443", "*.example.com"}}, // the more specific host has no paths
-		{"GET", "https://b.example.com/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com", "*.example.com"}},
-		{"GET", "https://b.example.com:8443/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com", "*.example.com:8443", "*.example.com"}},
-		{"GET", "https://c.example.com:8443/v1/x", 3, time.Second, []string{"c.example.com:8443/v1/", "*.example.com:8443", "*.example.com"}},
-		{"GET", "https://c.example.com/v1/x", 2, 0, []string{"*.example.com"}},
-		{"GET", "https://y.deep.example.com/v1/x", 2, time.Second, []string{"*.deep.example.com/v1/", "*.example.com"}},
-		{"GET", "https://y.deep.example.com:8443/v1/x", 3, time.Second, []string{"*.deep.example.com/v1/", "*.example.com:8443", "*.example.com"}},
-		{"GET", "https://x.example.com:9443/last", 2, time.Second, []string{"x.example.com:9443/last", "*.example.com"}},
-		{"POST", "https://d.test/v1/x", 5, time.Second, []string{"POST d.test/v1/x"}},
-		{"GET", "https://d.test/v1/x", 9, 0, nil},
-	} {
-		u := urlOf(t, row.url)
-		rule, patterns := ruleOf(set, row.method, u)
-		assert.Equal(t, row.attempts, rule.MaxAttempts, row.url)
-		assert.Equal(t, max(row.timeout, 0), max(rule.AttemptTimeout, 0), row.url)
-		assert.Equal(t, time.Hour, rule.MaxElapsedTime, row.url)
-		assert.Equal(t, row.patterns, patterns, row.url)
-	}
-}
-
 // Keys that http.ServeMux refuses, and keys that can only be mistakes.
 func TestBadPatterns(t *testing.T) {
 	for why, keys := range map[string][]string{
@@ -560,11 +513,12 @@ func TestManyPatterns(t *testing.T) {
 	assert.ErrorContains(t, err, `conflicts with "M`)
 }
 
-// The most specific pattern comes first, with a port before one without, and a name is below a
-// pattern with a wildcard only if a label stands in front.
+// The host is chosen first. The most specific pattern comes first, with a port before one without, and a name is below a
+// pattern with a wildcard only if a label stands in front. A pattern with a path takes nothing from the paths of a less
+// specific host, and leaves the rule of its host as it was.
 func TestMostSpecificPattern(t *testing.T) {
 	set, err := rulesFor([]string{"*.test", "*.test:80", "*.a.test", "*.a.test:80", "b.a.test", "b.a.test:80", "[::1]", "[::1]:80",
-		"*.a.test/p", "c.test/p", "b.a.test:80/p"})
+		"*.a.test/p", "c.test/p", "b.a.test:80/p", "*.d.a.test/p", "e.test:81/p", "POST f.test/p"})
 	require.NoError(t, err)
 	for raw, want := range map[string]string{
 		"http://test/":            "",
@@ -588,6 +542,11 @@ func TestMostSpecificPattern(t *testing.T) {
 		"http://b.a.test:81/p":    "b.a.test *.a.test *.test",
 		"http://B.A.TEST.:80/p":   "b.a.test:80/p b.a.test:80 b.a.test *.a.test:80 *.a.test *.test:80 *.test",
 		"http://elsewhere.com/p":  "",
+		"http://x.d.a.test/p":     "*.d.a.test/p *.a.test:80 *.a.test *.test:80 *.test",
+		"http://x.d.a.test:81/p":  "*.d.a.test/p *.a.test *.test",
+		"http://e.test:81/p":      "e.test:81/p *.test",
+		"http://e.test/p":         "*.test:80 *.test",
+		"http://f.test/p":         "*.test:80 *.test",
 		"https://x.a.test:8443/p": "*.a.test/p *.a.test *.test",
 	} {
 		u := urlOf(t, raw)
