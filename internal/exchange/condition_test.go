@@ -136,9 +136,8 @@ func TestHeld(t *testing.T) {
 
 // A request finds out that the hold of its own scope is over. It asks for its scope only while a condition lasts that differs by scope.
 func TestScopeOfAReview(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On, ThrottleKey: func(*http.Request) string { keys++; return "k" }})
+	keys := 0
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On, ThrottleKey: func(*http.Request) string { keys++; return "k" }}, func(t *testing.T, s *site) {
 		bringDown(t, s)
 		s.Request(t, 0).Review()
 		assert.Zero(t, keys, "while a host is down")

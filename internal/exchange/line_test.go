@@ -386,9 +386,8 @@ func TestReturn(t *testing.T) {
 
 // A failure counts in the scope of its path, and a 429 in that of its credentials. These are only asked for after a 429.
 func TestScopesOfTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "k" }})
+	keys := 0
+	play(t, "", policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "k" }}, func(t *testing.T, s *site) {
 		r, other := s.Request(t, 0), s.Request(t, 0)
 		other.Req.URL.Path = "/other"
 		assert.Equal(t, r.LineScope(500), r.LineScope(200))

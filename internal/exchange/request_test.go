@@ -34,9 +34,8 @@ func TestCost(t *testing.T) {
 
 // The scope is that of the ThrottleKey, or of the credentials. It is computed once. In a fleet it is that of the fleet.
 func TestScope(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "ab" }})
+	keys := 0
+	play(t, "", policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "ab" }}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Equal(t, []any{r.Scope(), 1}, []any{r.Scope(), keys}, "asked once")
 		assert.Equal(t, r.Scope(), s.Request(t, 0).Scope())

@@ -128,13 +128,14 @@ func TestChunksOfAnAttemptUnderWay(t *testing.T) {
 				_, err = io.ReadFull(last, got)
 				require.NoError(t, err)
 				b.Finish()
-				if i == 0 { // it is closed before it has read anything
+				closed := i == 0 // before it has read anything
+				if closed {
 					assert.NoError(t, last.Close())
 					assert.Zero(t, pool.Memory.Load())
 				}
 				poison(&pool)
 				assert.Equal(t, ErrDetached, readErr(old))
-				if i == 0 {
+				if closed {
 					n, err := last.Read(make([]byte, 10))
 					assert.Zero(t, n)
 					assert.Equal(t, ErrDetached, err)
