@@ -326,9 +326,8 @@ func TestTimeOfAProbe(t *testing.T) {
 func TestReturn(t *testing.T) {
 	neutral := attempt.Outcome{Kind: attempt.Retry, Err: http.ErrBodyReadAfterClose, Class: classify.Final}
 	for name, over := range map[string]func(*exchange.Turn, *exchange.Request){
-		"its outcome":           func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
-		"its end":               (*exchange.Turn).Over,
-		"it does not go at all": (*exchange.Turn).Over,
+		"its outcome": func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
+		"its end":     (*exchange.Turn).Over,
 	} {
 		for _, passes := range []bool{false, true} {
 			play(t, fmt.Sprint(name, passes), policy.Rule{}, func(t *testing.T, s *site) {
