@@ -271,6 +271,10 @@ func TestPlanner(t *testing.T) {
 		other.fails(o, syscall.ECONNRESET)
 		again, _ = other.next()
 		assert.Same(t, o.Pool, again.Pool, "after one reset")
+		other.ends(again, classify.Ambiguous, response(500, 2), nil)
+		assert.Equal(t, other.now(), again.Pool.Heard())
+		after, _ := other.next()
+		assert.Equal(t, after.Pool.Heard(), after.Heard)
 
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
@@ -458,7 +462,7 @@ func TestTrialWithConnection(t *testing.T) {
 			trace := httptrace.ContextClientTrace(req.Context())
 			trace.GetConn("h.test:80")
 			trace.GotConn(httptrace.GotConnInfo{})
-			assert.Equal(t, len(over) > 1, o.Pool.IsOpen())
+			assert.Equal(t, len(over) == 2, o.Pool.IsOpen())
 			trace.WroteHeaders()
 			return &http.Response{StatusCode: 200, Request: req}, nil
 		}
@@ -473,13 +477,17 @@ func TestTrialWithConnection(t *testing.T) {
 		time.Sleep(pool.Rest)
 		assert.EqualValues(t, 1, s.lane.closed.Load(), "closed")
 		assert.False(t, o.Pool.IsOpen())
+		trial.http1 = true
+		_, _ = trial.RoundTrip(s.Req)
+		time.Sleep(workerTime + 1)
+		assert.EqualValues(t, 2, s.lane.closed.Load(), "another request may wait for the worker")
 
 		trial = &Trial{registry: trial.registry, maker: makerOf(nil), base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")
 		assert.False(t, trial.to.IsDue(s.now().Add(time.Second)))
-		assert.Equal(t, []*pool.Pool{o.Pool, o.Pool, trial.to, trial.back}, over)
+		assert.Equal(t, []*pool.Pool{o.Pool, o.Pool, o.Pool, trial.to, trial.back}, over)
 	})
 }
 
