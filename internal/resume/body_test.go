@@ -425,7 +425,7 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 		want   int    // bytes
 		flaw   string // of the last part
 	}{
-		{"a range without a total, and a total below its end", "0-499/*", -1, "100-199/200", 100, "it is of 200 bytes, and the body goes to 499"},
+		{"no total, and one below the end", "0-499/*", -1, "100-199/200", 100, "it is of 200 bytes, and the body goes to 499"},
 		{"the same, at the end itself", "0-499/*", -1, "100-498/499", 100, "it is of 499 bytes, and the body goes to 499"},
 		{"a total that is the range's end", "0-499/*", -1, "100-499/500", 500, ""},
 		{"a total above the range's end", "0-499/*", -1, "100-499/1000", 500, ""},
@@ -436,7 +436,7 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 		{"no length, and a total that shrinks", "", -1, "100-199/1000 200-299/300", 200, "it is of 300 bytes instead of 1000"},
 		{"no length, and a total", "", -1, "100-199/1000 200-999/1000", 1000, ""},
 		{"a total, and then none", "0-499/1000", -1, "100-499/*", 500, ""},
-		{"a total, and then none for a part", "0-499/1000", -1, "100-299/*", 100, "it is of unknown length, and goes to 299 instead of 499"},
+		{"then none for a part", "0-499/1000", -1, "100-299/*", 100, "it is of unknown length, and goes to 299 instead of 499"},
 		{"more than the range", "0-499/1000", -1, "100-500/1000", 100, "it goes to 500 instead of 499"},
 		{"a length, and no total for the last part", "", 1000, "100-199/1000 200-999/*", 1000, ""},
 	} {
