@@ -51,6 +51,13 @@ func waits(t *testing.T, s *site, n int) (leave func()) {
 	}
 }
 
+// review lets a request look at what lasts, and returns all that was told.
+func review(t *testing.T, s *site) []string {
+	t.Helper()
+	s.Request(t, 0).Review()
+	return s.Told
+}
+
 // A limit that holds requests for long is told with its figures. It is over when nobody has waited for long for ten seconds and
 // nobody waits, or when an Update turns it off.
 func TestHeldForLong(t *testing.T) {
@@ -83,15 +90,13 @@ func TestHeldForLong(t *testing.T) {
 				s.Update(t, policy.Rule{})
 			} else {
 				time.Sleep(time.Minute)
-				s.Request(t, 0).Review()
-				assert.Len(t, s.Told, 1, "requests wait")
+				assert.Len(t, review(t, s), 1, "requests wait")
 				leave()
 				s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
 				s.Update(t, limited.Or(row.rule)) // the limiter may be new
 			}
 			time.Sleep(10*time.Second - 1)
-			s.Request(t, 0).Review()
-			assert.Len(t, s.Told, 1, "not yet")
+			assert.Len(t, review(t, s), 1, "not yet")
 			time.Sleep(time.Nanosecond)
 			s.Request(t, 0).Review()
 			require.Len(t, s.Told, 2)
@@ -122,15 +127,12 @@ func TestHeld(t *testing.T) {
 		assert.Equal(t, want, s.Last)
 
 		time.Sleep(4 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "it is held for its jitter")
+		assert.Len(t, review(t, s), 1, "it is held for its jitter")
 		hold.Leave(w)
 		time.Sleep(time.Minute)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.Held, false, 429, false), change(news.Held, true, 0, false)}, s.Told)
+		assert.Equal(t, []string{change(news.Held, false, 429, false), change(news.Held, true, 0, false)}, review(t, s))
 		assert.Zero(t, s.Last.Until)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 2, "the end is told once")
+		assert.Len(t, review(t, s), 2, "the end is told once")
 	})
 }
 
@@ -156,16 +158,13 @@ func TestLowQuota(t *testing.T) {
 		key := news.Key{Condition: news.LowQuota}
 		s.Request(t, 0).Begin(news.Change{Key: key, Cause: news.Cause{Status: 200}, Until: s.Registry.Now().Add(time.Minute), Room: 5})
 		assert.Equal(t, []any{instant.Instant(1), s.Registry.Now().Add(time.Minute), 5}, []any{s.Last.Since, s.Last.Until, s.Last.Room}, "some time is known")
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1)
+		assert.Len(t, review(t, s), 1)
 		time.Sleep(time.Minute)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told)
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, review(t, s))
 
 		s.Request(t, 0).Begin(news.Change{Key: key, Cause: news.Cause{Status: 200}, Until: s.Registry.Now().Add(time.Minute)})
 		s.Update(t, policy.Rule{})
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told[2:], "an Update turned the pacing off")
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, review(t, s)[2:], "an Update turned the pacing off")
 		s.Request(t, 0).End(key)
 		assert.Len(t, s.Told, 4, "it does not last")
 	})
@@ -187,8 +186,7 @@ func TestNoRetries(t *testing.T) {
 		assert.Equal(t, []string{change(news.NoRetries, false, 502, false)}, s.Told, "by the first that went")
 		assert.Equal(t, []any{1, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Until})
 		time.Sleep(40 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "one waits")
+		assert.Len(t, review(t, s), 1, "one waits")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		s.Request(t, 0).Review()
@@ -210,14 +208,11 @@ func TestHoldOfTheFleet(t *testing.T) {
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.Told)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.Held, false, 429, true)}, s.Told, "by the next request")
+		assert.Equal(t, []string{change(news.Held, false, 429, true)}, review(t, s), "by the next request")
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 500, Scope: 2})
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "it holds nothing")
+		assert.Len(t, review(t, s), 1, "it holds nothing")
 		time.Sleep(3 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "not yet")
+		assert.Len(t, review(t, s), 1, "not yet")
 		time.Sleep(time.Minute)
 		s.Request(t, 0).Review()
 		assert.Equal(t, change(news.Held, true, 0, true), s.Told[1])
