@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,43 +327,41 @@ func TestFirstEvent(t *testing.T) {
 		"another timeout":     {rule: policy.Rule{FirstEventTimeout: policy.Off, AttemptTimeout: time.Hour}, after: second + 1, text: "data: x\n\n"},
 		"no stream":           {kind: "error", want: io.ErrUnexpectedEOF},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				req := requestOf(t, "GET", nil)
-				if row.caller > 0 {
-					ctx, cancel := context.WithTimeout(t.Context(), row.caller)
-					defer cancel()
-					req = req.WithContext(ctx)
+		inBubble(t, name, func(t *testing.T) {
+			req := requestOf(t, "GET", nil)
+			if row.caller > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), row.caller)
+				defer cancel()
+				req = req.WithContext(ctx)
+			}
+			f := flightOf(req, 1, row.rule.Or(policy.Rule{FirstEventTimeout: second}), func(req *http.Request) (*http.Response, error) {
+				if row.kind == "error" {
+					return nil, io.ErrUnexpectedEOF
 				}
-				f := flightOf(req, 1, row.rule.Or(policy.Rule{FirstEventTimeout: second}), func(req *http.Request) (*http.Response, error) {
-					if row.kind == "error" {
-						return nil, io.ErrUnexpectedEOF
-					}
-					r, w := io.Pipe()
-					go func() {
-						time.Sleep(row.after)
-						_, err := io.WriteString(w, row.text)
-						assert.Equal(t, row.want != nil, err != nil, "the body is closed")
-						_ = w.Close()
-					}()
-					kind := row.kind
-					if kind == "" {
-						kind = "text/event-stream"
-					}
-					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: r, Request: req}, nil
-				})
-				defer time.Sleep(2 * time.Hour) // the server goes on
-				send(f)
-				if row.want != nil {
-					assert.ErrorIs(t, f.Err, row.want)
-					assert.Nil(t, f.Resp)
-					return
+				r, w := io.Pipe()
+				go func() {
+					time.Sleep(row.after)
+					_, err := io.WriteString(w, row.text)
+					assert.Equal(t, row.want != nil, err != nil, "the body is closed")
+					_ = w.Close()
+				}()
+				kind := row.kind
+				if kind == "" {
+					kind = "text/event-stream"
 				}
-				require.NoError(t, f.Err)
-				got, err := io.ReadAll(f.Resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, row.text, string(got))
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: r, Request: req}, nil
 			})
+			defer time.Sleep(2 * time.Hour) // the server goes on
+			send(f)
+			if row.want != nil {
+				assert.ErrorIs(t, f.Err, row.want)
+				assert.Nil(t, f.Resp)
+				return
+			}
+			require.NoError(t, f.Err)
+			got, err := io.ReadAll(f.Resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, row.text, string(got))
 		})
 	}
 }
@@ -418,14 +415,9 @@ func TestWhatARequestMayDo(t *testing.T) {
 		upgrades bool
 		hands    bool
 	}{
-		{"GET", nil, 200, false, false},
-		{"GET", nil, 101, false, true},
-		{"GET", []string{""}, 200, false, false},
-		{"GET", []string{"websocket"}, 200, true, false},
-		{"GET", []string{"websocket"}, 101, true, true},
-		{"CONNECT", nil, 200, true, true},
-		{"CONNECT", nil, 299, true, true},
-		{"CONNECT", nil, 503, true, false},
+		{"GET", nil, 200, false, false}, {"GET", nil, 101, false, true}, {"GET", []string{""}, 200, false, false},
+		{"GET", []string{"websocket"}, 200, true, false}, {"GET", []string{"websocket"}, 101, true, true},
+		{"CONNECT", nil, 200, true, true}, {"CONNECT", nil, 299, true, true}, {"CONNECT", nil, 503, true, false},
 	} {
 		req := &http.Request{Method: row.method, Header: http.Header{"Upgrade": row.upgrade}}
 		assert.Equal(t, row.upgrades, Upgrades(req), row)
@@ -438,25 +430,4 @@ func TestWhatARequestMayDo(t *testing.T) {
 	close(canceled)
 	assert.True(t, IsCanceled(req))
 	assert.False(t, IsCanceled(&http.Request{}))
-}
-
-// Attempts of one request run beside each other. They share nothing that they change.
-func TestAttemptsBesideEachOther(t *testing.T) {
-	req := requestOf(t, "GET", nil)
-	req.Header = http.Header{"X": {"1"}}
-	base := func(req *http.Request) (*http.Response, error) {
-		req.Header.Set("X", "2")
-		req.URL.Path = "/other"
-		return &http.Response{StatusCode: 204}, nil
-	}
-	var all sync.WaitGroup
-	for range 2 {
-		f := flightOf(req, 1, policy.Rule{}, base)
-		f.Beside = true
-		f.Prepare(nil)
-		all.Go(f.SendCopy)
-	}
-	all.Wait()
-	assert.Equal(t, "1", req.Header.Get("X"))
-	assert.Equal(t, "/", req.URL.Path)
 }

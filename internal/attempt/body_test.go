@@ -62,53 +62,32 @@ func TestStall(t *testing.T) {
 		"a byte begins the time anew":    {each: 400 * time.Millisecond, counts: []int{0, 1, 0, 0, 0}, stalls: 5},
 		"two empty Reads are not enough": {each: 499 * time.Millisecond, counts: []int{0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var err error
-				src, calls := reads(row.each, row.counts...), 0
-				b := stalling(t, t.Context(), src)
-				for err == nil {
-					require.LessOrEqual(t, calls, len(row.counts), "calls")
-					_, err = b.Read(make([]byte, 10))
-					calls++
-					time.Sleep(row.pause)
-				}
-				synctest.Wait()
-				if row.stalls > 0 {
-					assert.ErrorIs(t, err, policy.ErrStallTimeout)
-					assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
-					assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
-					assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
-				} else {
-					assert.Equal(t, io.EOF, err)
-					assert.Zero(t, src.closes.Load(), "times closed")
-				}
-				assert.NoError(t, b.Close())
-				assert.EqualValues(t, 1, src.closes.Load(), "times closed")
-				assert.Error(t, b.ctx.Err())
-				assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var err error
+			src, calls := reads(row.each, row.counts...), 0
+			b := stalling(t, t.Context(), src)
+			for err == nil {
+				require.LessOrEqual(t, calls, len(row.counts), "calls")
+				_, err = b.Read(make([]byte, 10))
+				calls++
+				time.Sleep(row.pause)
+			}
+			synctest.Wait()
+			if row.stalls > 0 {
+				assert.ErrorIs(t, err, policy.ErrStallTimeout)
+				assert.Equal(t, row.stalls+1, calls, "the Read that was cut has returned its bytes")
+				assert.EqualValues(t, 1, src.closes.Load(), "the timer closes the body")
+				assert.ErrorIs(t, context.Cause(b.ctx), policy.ErrStallTimeout)
+			} else {
+				assert.Equal(t, io.EOF, err)
+				assert.Zero(t, src.closes.Load(), "times closed")
+			}
+			assert.NoError(t, b.Close())
+			assert.EqualValues(t, 1, src.closes.Load(), "times closed")
+			assert.Error(t, b.ctx.Err())
+			assert.False(t, b.ctx.timer.Stop(), "the timer runs on")
 		})
 	}
-}
-
-// Between two Reads no timer runs.
-func TestTimerRunsDuringReadsOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := stalling(t, t.Context(), reads(second/2, 1, 1))
-		assert.Nil(t, b.ctx.timer)
-		for range 2 {
-			go func() { _, _ = b.Read(make([]byte, 1)) }()
-			time.Sleep(second / 4)
-			b.ctx.mu.Lock()
-			assert.True(t, b.ctx.timer.Reset(3*second/4))
-			b.ctx.mu.Unlock()
-			time.Sleep(second / 2)
-			b.ctx.mu.Lock()
-			assert.False(t, b.ctx.timer.Stop())
-			b.ctx.mu.Unlock()
-		}
-	})
 }
 
 // The error of a body that is cut says that it stalled, or that the caller has gone.
@@ -126,31 +105,29 @@ func TestErrorOfAStall(t *testing.T) {
 		"the caller left, it stalls": {deaf: true, err: http.ErrBodyReadAfterClose, caller: second / 2, want: context.DeadlineExceeded, took: second},
 		"it stalls":                  {deaf: true, err: http.ErrBodyReadAfterClose, want: policy.ErrStallTimeout, took: second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if row.caller > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.caller)
-					defer cancel()
+		inBubble(t, name, func(t *testing.T) {
+			ctx := t.Context()
+			if row.caller > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.caller)
+				defer cancel()
+			}
+			var b *watchedBody
+			closed := make(chan struct{})
+			b = stalling(t, ctx, &scripted{read: func([]byte) (int, error) {
+				if row.deaf {
+					<-closed
+				} else {
+					<-b.ctx.Done()
 				}
-				var b *watchedBody
-				closed := make(chan struct{})
-				b = stalling(t, ctx, &scripted{read: func([]byte) (int, error) {
-					if row.deaf {
-						<-closed
-					} else {
-						<-b.ctx.Done()
-					}
-					return 0, row.err
-				}, close: func() { close(closed) }})
-				began := time.Now()
-				_, err := b.Read(nil)
-				assert.ErrorIs(t, err, row.want)
-				assert.Equal(t, row.want == policy.ErrStallTimeout, errors.Is(err, policy.ErrStallTimeout))
-				assert.Equal(t, row.took, time.Since(began))
-				_ = b.Close()
-			})
+				return 0, row.err
+			}, close: func() { close(closed) }})
+			began := time.Now()
+			_, err := b.Read(nil)
+			assert.ErrorIs(t, err, row.want)
+			assert.Equal(t, row.want == policy.ErrStallTimeout, errors.Is(err, policy.ErrStallTimeout))
+			assert.Equal(t, row.took, time.Since(began))
+			_ = b.Close()
 		})
 	}
 }
@@ -331,12 +308,9 @@ func TestTimeoutsOfARule(t *testing.T) {
 		attempt, stall, want time.Duration
 		is                   error
 	}{
-		{second, 0, second, policy.ErrAttemptTimeout},
-		{second, 2 * second, second, policy.ErrAttemptTimeout},
-		{second, second, second, policy.ErrAttemptTimeout},
-		{2 * second, second, second, policy.ErrStallTimeout},
-		{0, second, second, policy.ErrStallTimeout},
-		{policy.Off, second, second, policy.ErrStallTimeout},
+		{second, 0, second, policy.ErrAttemptTimeout}, {second, 2 * second, second, policy.ErrAttemptTimeout},
+		{second, second, second, policy.ErrAttemptTimeout}, {2 * second, second, second, policy.ErrStallTimeout},
+		{0, second, second, policy.ErrStallTimeout}, {policy.Off, second, second, policy.ErrStallTimeout},
 		{policy.Off, policy.Off, policy.Off, policy.ErrStallTimeout}, // which never comes
 	} {
 		timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: row.attempt, StallTimeout: row.stall})
@@ -358,6 +332,15 @@ func TestTimeoutsOfARule(t *testing.T) {
 	} {
 		timeouts := TimeoutsOf(&row.rule)
 		assert.Equal(t, row.on, timeouts.On(), row.rule)
+	}
+	for attempt, want := range map[time.Duration]time.Duration{0: 30 * second, second: 10 * second, time.Minute: time.Minute} {
+		bounded, stalls := Timeouts{}, Timeouts{quiet: second}
+		bounded.BoundUpload(attempt)
+		stalls.BoundUpload(attempt)
+		assert.Equal(t, []time.Duration{want, 0}, []time.Duration{bounded.idle, stalls.idle})
+		b := timedBody{ReadCloser: body(strings.Repeat("x", 2*piece)), ctx: &attemptContext{Context: t.Context(), Timeouts: &bounded}}
+		n, _ := b.Read(make([]byte, 2*piece))
+		assert.Equal(t, piece, n, "how fast it goes can be seen")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,12 @@ import (
 )
 
 const second = time.Second
+
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
 
 // attemptOf starts an attempt.
 func attemptOf(ctx context.Context, rule policy.Rule) *attemptContext {
@@ -64,24 +71,22 @@ func TestTimerThatFiresAsThePhaseChanges(t *testing.T) {
 		"its time begins":     {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.limit(time.Since(a.began), a.After) }, "waiting", "late"},
 		"it has its response": {policy.Rule{AttemptTimeout: second}, func(a *attemptContext) { a.on(responds, nil) }, "answered", "answered"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for range 100 {
-					l := linkOf(t.Context(), row.rule)
-					a := l.ctx
-					l.getConn("")
-					a.Done()
-					a.mu.Lock()
-					time.Sleep(second)
-					row.event(a)
-					a.mu.Unlock()
-					assert.Equal(t, row.phase, phaseOf(a), "phase")
-					time.Sleep(second - 1)
-					assert.Equal(t, row.phase, phaseOf(a), "phase before the end of the next second")
-					time.Sleep(time.Nanosecond)
-					assert.Equal(t, row.after, phaseOf(a), "phase after another second")
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			for range 100 {
+				l := linkOf(t.Context(), row.rule)
+				a := l.ctx
+				l.getConn("")
+				a.Done()
+				a.mu.Lock()
+				time.Sleep(second)
+				row.event(a)
+				a.mu.Unlock()
+				assert.Equal(t, row.phase, phaseOf(a), "phase")
+				time.Sleep(second - 1)
+				assert.Equal(t, row.phase, phaseOf(a), "phase before the end of the next second")
+				time.Sleep(time.Nanosecond)
+				assert.Equal(t, row.after, phaseOf(a), "phase after another second")
+			}
 		})
 	}
 }
@@ -105,16 +110,14 @@ func TestAttemptNeedsATimerOnlyIfSomebodyWaits(t *testing.T) {
 			return context.Cause(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
-				time.Sleep(second - 1)
-				assert.NoError(t, context.Cause(a))
-				assert.Nil(t, a.timer)
-				time.Sleep(time.Nanosecond)
-				assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
-				wantPhase(t, a, "late", false)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := attemptOf(t.Context(), policy.Rule{AttemptTimeout: second})
+			time.Sleep(second - 1)
+			assert.NoError(t, context.Cause(a))
+			assert.Nil(t, a.timer)
+			time.Sleep(time.Nanosecond)
+			assert.ErrorIs(t, ask(a), policy.ErrAttemptTimeout)
+			wantPhase(t, a, "late", false)
 		})
 	}
 }
@@ -270,37 +273,35 @@ func TestEndOfAnAttempt(t *testing.T) {
 		"the caller of an upgrade has gone": {upgrade: "websocket", after: second / 2, caller: second / 2, err: below,
 			want: context.DeadlineExceeded, phase: "over"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if row.caller == 0 {
-					row.caller = time.Hour
+		inBubble(t, name, func(t *testing.T) {
+			if row.caller == 0 {
+				row.caller = time.Hour
+			}
+			ctx, end := context.WithTimeout(t.Context(), row.caller)
+			rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
+			timeouts := TimeoutsOf(&rule)
+			o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
+			o.Ctx.Context = ctx
+			o.Ctx.start(&timeouts, Upgrades(&o.Req))
+			time.Sleep(row.after)
+			synctest.Wait()
+			resp, err, hidden := o.end(row.resp, row.err)
+			assert.ErrorIs(t, err, row.want)
+			assert.Equal(t, err == nil, resp != nil, "%v, %v", resp, err)
+			assert.Equal(t, map[bool]error{true: row.err}[row.want == policy.ErrAttemptTimeout], hidden, "what the timeout hides")
+			wantPhase(t, &o.Ctx, row.phase, false)
+			assert.Equal(t, row.body, typeOf(resp), "the type of the body")
+			defer func() {
+				if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+					text, err := io.ReadAll(resp.Body)
+					assert.True(t, err == nil && len(text) > 0, "the body is %q, %v", text, err)
 				}
-				ctx, end := context.WithTimeout(t.Context(), row.caller)
-				rule := policy.Rule{AttemptTimeout: second}.Or(row.rule)
-				timeouts := TimeoutsOf(&rule)
-				o := &Outgoing{Req: http.Request{Method: row.method, Header: http.Header{"Upgrade": {row.upgrade}}}, more: new(more)}
-				o.Ctx.Context = ctx
-				o.Ctx.start(&timeouts, Upgrades(&o.Req))
-				time.Sleep(row.after)
-				synctest.Wait()
-				resp, err, hidden := o.end(row.resp, row.err)
-				assert.ErrorIs(t, err, row.want)
-				assert.Equal(t, err == nil, resp != nil, "%v, %v", resp, err)
-				assert.Equal(t, map[bool]error{true: row.err}[row.want == policy.ErrAttemptTimeout], hidden, "what the timeout hides")
-				wantPhase(t, &o.Ctx, row.phase, false)
-				assert.Equal(t, row.body, typeOf(resp), "the type of the body")
-				defer func() {
-					if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
-						text, err := io.ReadAll(resp.Body)
-						assert.True(t, err == nil && len(text) > 0, "the body is %q, %v", text, err)
-					}
-				}()
-				cancelled := o.Ctx.Err() != nil
-				assert.Equal(t, row.phase == "over" || row.phase == "late", cancelled, "the context has ended")
-				end()
-				synctest.Wait()
-				assert.Equal(t, name != "an upgrade", o.Ctx.Err() != nil, "it ends with the caller's context")
-			})
+			}()
+			cancelled := o.Ctx.Err() != nil
+			assert.Equal(t, row.phase == "over" || row.phase == "late", cancelled, "the context has ended")
+			end()
+			synctest.Wait()
+			assert.Equal(t, name != "an upgrade", o.Ctx.Err() != nil, "it ends with the caller's context")
 		})
 	}
 	assert.Equal(t, 1, tooLate.closes, "times closed")
@@ -354,8 +355,10 @@ func TestLink(t *testing.T) {
 		assert.Equal(t, row.addr != "", l.Addr() != "", row)
 	}
 	l := &Link{ctx: new(attemptContext)}
+	l.getConn("")
 	l.gotConn(httptrace.GotConnInfo{}) // a base may tell of no connection
 	assert.True(t, l.Connected())
+	assert.Zero(t, l.ctx.phase, "it is not timed")
 
 	var none *Link
 	assert.False(t, none.Connected() || none.Unsent() || none.ConnectedLate(nil))
@@ -366,35 +369,91 @@ func TestLink(t *testing.T) {
 	assert.Equal(t, 1, Untraced(ctx).Value(none), "the caller's value")
 }
 
-// The search for a connection is bounded once, and only if the attempt would not end earlier.
-func TestSearchForAConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct {
-			attempt, connect time.Duration
-			phase            string
-		}{
-			{time.Hour, second, "connecting"},
-			{0, second, "connecting"},
-			{second + 1, second, "connecting"},
-			{second, second, "waiting"},
-			{second, time.Hour, "waiting"},
-			{second, 0, "waiting"},
-		} {
-			l := linkOf(t.Context(), policy.Rule{AttemptTimeout: row.attempt, ConnectTimeout: row.connect})
-			a := l.ctx
-			l.getConn("")
-			assert.Equal(t, row.phase, phases[a.phase], row)
-			l.gotConn(httptrace.GotConnInfo{})
-			assert.Equal(t, "waiting", phases[a.phase], row)
-			l.getConn("")
-			assert.Equal(t, "waiting", phases[a.phase], "it has had a connection")
-			a.happens(leaves, nil)
-		}
-		l := &Link{ctx: new(attemptContext)}
-		l.getConn("")
-		l.gotConn(httptrace.GotConnInfo{})
-		assert.Zero(t, l.ctx.phase, "it is not timed")
-	})
+// While the base waits for a 100, the time of an attempt stands still. For a StallTimeout each interim response is progress.
+func TestInterimResponses(t *testing.T) {
+	whole, stall := policy.Rule{AttemptTimeout: 3 * second}, policy.Rule{StallTimeout: 3 * second}
+	for name, row := range map[string]struct {
+		rule   policy.Rule
+		expect bool
+		base   *http.Transport
+		events string        // one in each second
+		ends   time.Duration // the attempt
+		large  bool          // the last one is too much
+	}{
+		"no hooks":               {rule: whole, ends: 3 * second},
+		"nothing comes":          {rule: stall, ends: 3 * second},
+		"progress":               {rule: stall, events: "got got", ends: 5 * second},
+		"the whole time goes on": {rule: policy.Rule{AttemptTimeout: 4 * second}.Or(stall), events: "got got got", ends: 4 * second},
+		"no 100 comes":           {rule: whole, expect: true, events: "wait", ends: 4 * second}, // net/http waits for a second
+		"a 100 comes":            {whole, true, &http.Transport{ExpectContinueTimeout: 5 * second}, "wait got got", 4 * second, false},
+		"a 100 without a wait":   {rule: whole, expect: true, events: "got", ends: 3 * second},
+		"as large as may be":     {stall, false, &http.Transport{MaxResponseHeaderBytes: 66}, "got got", 5 * second, false},
+		"too large":              {stall, false, &http.Transport{MaxResponseHeaderBytes: 65}, "got got", 5 * second, true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var err error
+			req := requestOf(t, "POST", body("x"))
+			if row.expect {
+				req.Header.Set("Expect", "100-continue")
+			}
+			var f *Attempt
+			f = flightOf(req, 1, row.rule, func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				assert.Same(t, trace, httptrace.ContextClientTrace(req.Context()))
+				trace.GetConn("h.test:80")
+				assert.False(t, f.Link.AskedOthers())
+				trace.GetConn("other.test:80")
+				trace.GotConn(httptrace.GotConnInfo{})
+				assert.Equal(t, row.expect, trace.Wait100Continue != nil)
+				assert.Equal(t, row.expect || row.rule.StallTimeout > 0, trace.Got1xxResponse != nil)
+				for _, e := range strings.Fields(row.events) {
+					if time.Sleep(second); e == "wait" {
+						trace.Wait100Continue()
+					} else {
+						assert.NoError(t, err)
+						err = trace.Got1xxResponse(102, textproto.MIMEHeader{"X": {"y"}})
+					}
+				}
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			f.First, f.Linked = row.base, true
+			began := time.Now()
+			send(f)
+			assert.True(t, f.Link.AskedOthers())
+			assert.Equal(t, row.ends, time.Since(began))
+			assert.Equal(t, row.large, err != nil, err)
+		})
+	}
+}
+
+// The hooks of the caller are called as long as the attempt has time.
+func TestHooksOfTheCaller(t *testing.T) {
+	for _, row := range []struct {
+		rule  policy.Rule
+		after bool // they are called when the time is over
+	}{{policy.Rule{}, true}, {policy.Rule{AttemptTimeout: second}, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			odd, called := errors.New("odd"), 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn:        func(httptrace.GotConnInfo) { called++ },
+				Got1xxResponse: func(int, textproto.MIMEHeader) error { called++; return odd },
+			})
+			f := flightOf(requestOf(t, "GET", nil).WithContext(ctx), 1, row.rule, func(req *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(req.Context())
+				for _, calls := range []bool{true, row.after} {
+					called = 0
+					trace.GotConn(httptrace.GotConnInfo{})
+					assert.Equal(t, calls, trace.Got1xxResponse(102, nil) == odd)
+					assert.Equal(t, map[bool]int{true: 2}[calls], called)
+					time.Sleep(second)
+				}
+				assert.Nil(t, trace.GetConn, "nobody asks")
+				return nil, odd
+			})
+			send(f)
+		})
+	}
 }
 
 // phases and events name what the table of transitions has.
@@ -420,9 +479,7 @@ func TestEachEventInEachPhase(t *testing.T) {
 	}
 	for p, from := range phases {
 		for e, to := range strings.Fields(want[from]) {
-			t.Run(from+"/"+events[e], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { checkCell(t, phase(p), event(e), to) })
-			})
+			inBubble(t, from+"/"+events[e], func(t *testing.T) { checkCell(t, phase(p), event(e), to) })
 		}
 	}
 }
@@ -476,7 +533,9 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 		{"a connection is sought twice, and the first search counts", whole, "seek seek", "connecting", 4 * time.Second},
 		{"a connection is sought again later", whole, "seek connect seek", "waiting", 7 * time.Second},
 		{"no connection comes", whole, "seek . . . . .", "late", 0},
-		{"the attempt would end before its search", policy.Rule{AttemptTimeout: 10 * time.Second, ConnectTimeout: 9500 * time.Millisecond}, "seek", "waiting", 9 * time.Second},
+		{"it would end with its search", policy.Rule{AttemptTimeout: 10 * second, ConnectTimeout: 9 * second}, "seek", "waiting", 9 * second},
+		{"it would end later", policy.Rule{AttemptTimeout: 10*second + 1, ConnectTimeout: 9 * second}, "seek", "connecting", 9 * second},
+		{"the search has no bound", policy.Rule{AttemptTimeout: 10 * second}, "seek", "waiting", 9 * second},
 		{"only the search is bounded", policy.Rule{ConnectTimeout: 5 * time.Second}, "seek connect . . . . .", "waiting", 0},
 		{"a reader of the caller's is slow", whole, "read . . . . . . . . . .", "reading", 0},
 		{"the body ends, and no response comes", whole, "read . . . . . . . . . . end . . . . . . . . . .", "late", 0},
@@ -484,9 +543,7 @@ func TestStoriesOfAnAttempt(t *testing.T) {
 		{"nobody needs the response", whole, "leave", "over", 0},
 		{"nobody needs the response, after the end of its time", whole, ". . . . . . . . . . leave", "late", 0},
 	} {
-		t.Run(story.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { playStory(t, &story.rule, story.events, story.phase, story.left) })
-		})
+		inBubble(t, story.name, func(t *testing.T) { playStory(t, &story.rule, story.events, story.phase, story.left) })
 	}
 }
 
@@ -519,13 +576,4 @@ func playStory(t *testing.T, rule *policy.Rule, events, phase string, left time.
 		assert.Equal(t, "late", phases[a.phase], "phase after %v", time.Since(began))
 	}
 	assert.Equal(t, phases[a.phase] == "late", a.outcome(nil) != nil, "there is an error")
-}
-
-// TestPanicOfTheBaseEndsTheContext has an attempt that ends without a response or an error.
-func TestPanicOfTheBaseEndsTheContext(t *testing.T) {
-	timeouts := TimeoutsOf(&policy.Rule{AttemptTimeout: time.Hour})
-	a := &attemptContext{Context: t.Context()}
-	a.start(&timeouts, true)
-	assert.NoError(t, a.outcome(nil))
-	assert.Equal(t, context.Canceled, a.Err())
 }

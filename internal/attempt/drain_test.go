@@ -87,35 +87,33 @@ func TestDrain(t *testing.T) {
 		"a bad count":             {length: 10, read: func(p []byte) (int, error) { return len(p) + 1, nil }, whole: -1},
 		"empty Reads for ever":    {length: 10, read: func([]byte) (int, error) { time.Sleep(time.Millisecond); return 0, nil }, whole: -1, took: 250 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
+		inBubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.gone {
+				cancel()
+			}
+			until := time.Now().Add(250 * time.Millisecond)
+			if row.late {
+				until = time.Now()
+			}
+			if row.end > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.end)
 				defer cancel()
-				if row.gone {
-					cancel()
-				}
-				until := time.Now().Add(250 * time.Millisecond)
-				if row.late {
-					until = time.Now()
-				}
-				if row.end > 0 {
-					ctx, cancel = context.WithTimeout(ctx, row.end)
-					defer cancel()
-				}
-				b, w, began := &scripted{read: row.read, close: row.close}, new(bytes.Buffer), time.Now()
-				resp := &http.Response{Body: b, ContentLength: row.length, Uncompressed: row.zipped}
-				if row.timed {
-					resp.Body = &attemptBody{ReadCloser: b, ctx: attemptOf(ctx, hourly)}
-				}
-				whole := (&drain{to: w}).within(ctx, resp, until)
-				assert.Equal(t, row.took, time.Since(began))
-				assert.Equal(t, row.whole >= 0, whole)
-				if whole {
-					assert.Equal(t, row.whole, w.Len())
-				}
-				time.Sleep(2 * time.Hour)
-				assert.EqualValues(t, 1, b.closes.Load(), "Closes")
-			})
+			}
+			b, w, began := &scripted{read: row.read, close: row.close}, new(bytes.Buffer), time.Now()
+			resp := &http.Response{Body: b, ContentLength: row.length, Uncompressed: row.zipped}
+			if row.timed {
+				resp.Body = &attemptBody{ReadCloser: b, ctx: attemptOf(ctx, hourly)}
+			}
+			whole := (&drain{to: w}).within(ctx, resp, until)
+			assert.Equal(t, row.took, time.Since(began))
+			assert.Equal(t, row.whole >= 0, whole)
+			if whole {
+				assert.Equal(t, row.whole, w.Len())
+			}
+			time.Sleep(2 * time.Hour)
+			assert.EqualValues(t, 1, b.closes.Load(), "Closes")
 		})
 	}
 }

@@ -53,12 +53,9 @@ func TestResultOfAnOutcome(t *testing.T) {
 		{status: 501, want: Success}, {status: 505, want: Success}, {status: 511, want: Success},
 		{status: 408, want: Neutral}, {status: 429, want: Neutral},
 		{status: 500, want: Failed}, {status: 503, want: Failed}, {status: 599, want: Failed},
-		{ctx: ended, status: 200, want: Success},
-		{ctx: ended, err: syscall.ECONNRESET, want: Neutral},
-		{ctx: late, err: why, want: Lost},
-		{ctx: late, err: syscall.ECONNRESET, want: Failed},
-		{err: why, want: Neutral},
-		{err: os.ErrDeadlineExceeded, want: Lost},
+		{ctx: ended, status: 200, want: Success}, {ctx: ended, err: syscall.ECONNRESET, want: Neutral},
+		{ctx: late, err: why, want: Lost}, {ctx: late, err: syscall.ECONNRESET, want: Failed},
+		{err: why, want: Neutral}, {err: os.ErrDeadlineExceeded, want: Lost},
 		{err: syscall.ECONNRESET, want: Failed},
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: Failed},
 		{err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: Failed},
@@ -178,28 +175,26 @@ func TestHowLongABodyKeepsItsSlot(t *testing.T) {
 		}, after: 11 * second, freed: true},
 		"its Close hangs": {length: 6, do: func(resp *http.Response, _ context.CancelFunc) { go func() { _ = resp.Body.Close() }() }, after: 11 * second, freed: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, end := context.WithCancel(t.Context())
-				defer end()
-				g := new(concurrency.Limiter)
-				s := slotOf(t, g)
-				f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
-				src := &oddBody{Reader: strings.NewReader("news")}
-				if row.length == 6 || row.length < 0 {
-					src.hangs = time.Minute
-				}
-				f.Ctx, f.Resp = ctx, &http.Response{StatusCode: 200, Body: src, ContentLength: row.length}
-				s.Landed(f, f.Req, nil)
-				require.Equal(t, 1, g.State().InFlight, "requests in flight")
-				row.do(f.Resp, end)
-				synctest.Wait()
-				time.Sleep(row.after)
-				probe := Slot{Clock: s.Clock, Limiter: g}
-				a := g.Enter(probe.Clock.Now(), &probe.At, nil, limitOfOne)
-				assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
-				time.Sleep(time.Hour)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			g := new(concurrency.Limiter)
+			s := slotOf(t, g)
+			f := flightOf(&http.Request{}, 1, policy.Rule{}, nil)
+			src := &oddBody{Reader: strings.NewReader("news")}
+			if row.length == 6 || row.length < 0 {
+				src.hangs = time.Minute
+			}
+			f.Ctx, f.Resp = ctx, &http.Response{StatusCode: 200, Body: src, ContentLength: row.length}
+			s.Landed(f, f.Req, nil)
+			require.Equal(t, 1, g.State().InFlight, "requests in flight")
+			row.do(f.Resp, end)
+			synctest.Wait()
+			time.Sleep(row.after)
+			probe := Slot{Clock: s.Clock, Limiter: g}
+			a := g.Enter(probe.Clock.Now(), &probe.At, nil, limitOfOne)
+			assert.Equal(t, row.freed, a.Verb == queue.Go, "another request may go: %v", a.Verb)
+			time.Sleep(time.Hour)
 		})
 	}
 }

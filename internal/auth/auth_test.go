@@ -65,11 +65,12 @@ func TestCredentials(t *testing.T) {
 		return h
 	}
 	of := func(v string) http.Header { return header("Authorization", v) }
-	tests := []struct {
+	type test struct {
 		name string
 		a, b http.Header
 		same bool
-	}{
+	}
+	tests := []test{
 		{"two requests without credentials", nil, header("Accept", "x"), true},
 		{"a request without credentials, and another with some", nil, of("Basic eDp5"), false},
 		{"basic, the same", of("Basic eDp5"), of("basic eDp5"), true},
@@ -108,12 +109,6 @@ func TestCredentials(t *testing.T) {
 		{"where the scheme ends", of("ab c"), of("a bc"), false},
 		{"the end of a name alone", of("-SHA256 Credential=a/1"), of("-SHA256 Credential=a/2"), true},
 		{"no name before the date", of("HMAC-SHA256 Credential=/1"), of("HMAC-SHA256 Credential=/2"), true},
-		{"a key of Google's", header("X-Goog-Api-Key", "1"), header("X-Goog-Api-Key", "2"), false},
-		{"a key of Azure's", header("Ocp-Apim-Subscription-Key", "1"), header("Ocp-Apim-Subscription-Key", "2"), false},
-		{"a token of OpenStack's", header("X-Auth-Token", "1"), header("X-Auth-Token", "2"), false},
-		{"a token of Shopify's", header("X-Shopify-Access-Token", "1"), header("X-Shopify-Access-Token", "2"), false},
-		{"a token of GitLab's", header("PRIVATE-TOKEN", "1"), header("PRIVATE-TOKEN", "2"), false},
-		{"api key", header("x-api-key", "1"), header("x-api-key", "2"), false},
 		{"api-key", header("api-key", "1"), header("api-key", "1"), true},
 		{"the two headers are not the same", header("api-key", "1"), header("x-api-key", "1"), false},
 		{"authorization comes first", header("Authorization", "Basic x", "x-api-key", "1"), of("Basic x"), true},
@@ -122,6 +117,10 @@ func TestCredentials(t *testing.T) {
 		{"a blank is a bare key", of(" "), nil, false},
 		{"a long scheme that nobody knows", of("Frobnicate a"), of("Frobnicate b"), false},
 		{"blanks before a value in quotes", of(`Digest username= "ann, x"`), of(`Digest username= "ann, y"`), false},
+	}
+	names := "x-api-key X-Goog-Api-Key Ocp-Apim-Subscription-Key X-Auth-Token X-Shopify-Access-Token PRIVATE-TOKEN"
+	for name := range strings.FieldsSeq(names) {
+		tests = append(tests, test{name, header(name, "1"), header(name, "2"), false})
 	}
 	for _, tt := range tests {
 		kind, value := Credentials(tt.a)

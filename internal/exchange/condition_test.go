@@ -29,7 +29,7 @@ var (
 )
 
 // waits lets requests ask a limit that lets one of them go, and returns a function that takes the others out of its queue.
-func waits(t *testing.T, s *exchangetest.Site, n int) (leave func()) {
+func waits(t *testing.T, s *site, n int) (leave func()) {
 	t.Helper()
 	r, all := s.Request(t, 0), []*queue.Waiter(nil)
 	m, conf := r.State.Machines(), concurrency.Config{Max: concurrency.NoMax}
@@ -51,6 +51,13 @@ func waits(t *testing.T, s *exchangetest.Site, n int) (leave func()) {
 	}
 }
 
+// review lets a request look at what lasts, and returns all that was told.
+func review(t *testing.T, s *site) []string {
+	t.Helper()
+	s.Request(t, 0).Review()
+	return s.Told
+}
+
 // A limit that holds requests for long is told with its figures. It is over when nobody has waited for long for ten seconds and
 // nobody waits, or when an Update turns it off.
 func TestHeldForLong(t *testing.T) {
@@ -69,68 +76,44 @@ func TestHeldForLong(t *testing.T) {
 		"limiter, off":      {limited, news.Crowded, 2, 1, true},
 		"rate at a limiter": {both, news.RateLimited, 2, 0, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, row.rule)
-				leave, r, began := waits(t, s, 3), s.Request(t, 0), s.Registry.Now()
-				r.BeginHeld(row.of, news.Cause{Status: 7}, 2*time.Second)
-				assert.Equal(t, []string{change(row.of, false, 7, false)}, s.Told)
-				assert.Equal(t, news.Change{
-					Key: news.Key{Condition: row.of}, Cause: news.Cause{Status: 7}, Since: began.Add(-2 * time.Second), Waiting: row.waiting, Room: row.room,
-				}, s.Last, "with the figures of now")
-				r.BeginHeld(row.of, news.Cause{}, time.Hour)
-				assert.Len(t, s.Told, 1, "it lasts already")
+		play(t, name, row.rule, func(t *testing.T, s *site) {
+			leave, r, began := waits(t, s, 3), s.Request(t, 0), s.Registry.Now()
+			r.BeginHeld(row.of, news.Cause{Status: 7}, 2*time.Second)
+			assert.Equal(t, []string{change(row.of, false, 7, false)}, s.Told)
+			assert.Equal(t, news.Change{
+				Key: news.Key{Condition: row.of}, Cause: news.Cause{Status: 7}, Since: began.Add(-2 * time.Second), Waiting: row.waiting, Room: row.room,
+			}, s.Last, "with the figures of now")
+			r.BeginHeld(row.of, news.Cause{}, time.Hour)
+			assert.Len(t, s.Told, 1, "it lasts already")
 
-				if row.off {
-					s.Update(t, policy.Rule{})
-				} else {
-					time.Sleep(time.Minute)
-					s.Request(t, 0).Review()
-					assert.Len(t, s.Told, 1, "requests wait")
-					leave()
-					s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
-					s.Update(t, limited.Or(row.rule)) // the limiter may be new
-				}
-				time.Sleep(10*time.Second - 1)
-				s.Request(t, 0).Review()
-				assert.Len(t, s.Told, 1, "not yet")
-				time.Sleep(time.Nanosecond)
-				s.Request(t, 0).Review()
-				require.Len(t, s.Told, 2)
-				assert.Equal(t, change(row.of, true, 0, false), s.Told[1])
-				room := row.room
-				if row.off {
-					room = 0
-				}
-				assert.Equal(t, []any{0, room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
+			if row.off {
+				s.Update(t, policy.Rule{})
+			} else {
+				time.Sleep(time.Minute)
+				assert.Len(t, review(t, s), 1, "requests wait")
 				leave()
-			})
+				s.Request(t, 0).BeginHeld(row.of, news.Cause{}, time.Second)
+				s.Update(t, limited.Or(row.rule)) // the limiter may be new
+			}
+			time.Sleep(10*time.Second - 1)
+			assert.Len(t, review(t, s), 1, "not yet")
+			time.Sleep(time.Nanosecond)
+			s.Request(t, 0).Review()
+			require.Len(t, s.Told, 2)
+			assert.Equal(t, change(row.of, true, 0, false), s.Told[1])
+			room := row.room
+			if row.off {
+				room = 0
+			}
+			assert.Equal(t, []any{0, room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
+			leave()
 		})
 	}
 }
 
-// Who waits for the rate is counted whether the rule has a limiter or not.
-func TestWaitingForTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, rated)
-		leave := waits(t, s, 3)
-		defer leave()
-		s.Update(t, limited.Or(rated))
-		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
-		assert.Equal(t, 2, s.Last.Waiting)
-		assert.Equal(t, []string{change(news.RateLimited, false, 0, false)}, s.Told)
-
-		s = exchangetest.New(t, policy.Rule{})
-		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
-		s.Request(t, 0).BeginHeld(news.Crowded, news.Cause{}, time.Second)
-		assert.Nil(t, s.Request(t, 0).State.Machines().LimitsMade(), "no limit is made to look at it")
-	})
-}
-
 // A hold is told without the jitter of this process, with the requests that wait, and ends when nothing is held.
 func TestHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On})
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On}, func(t *testing.T, s *site) {
 		r, now := s.Request(t, 0), s.Registry.Now()
 		hold := &r.State.Machines().Limits().Throttle
 		until := hold.Hold(now, r.Scope(), 4*time.Second, throttle.Config{Jitter: time.Second}, 0.5)
@@ -144,23 +127,19 @@ func TestHeld(t *testing.T) {
 		assert.Equal(t, want, s.Last)
 
 		time.Sleep(4 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "it is held for its jitter")
+		assert.Len(t, review(t, s), 1, "it is held for its jitter")
 		hold.Leave(w)
 		time.Sleep(time.Minute)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.Held, false, 429, false), change(news.Held, true, 0, false)}, s.Told)
+		assert.Equal(t, []string{change(news.Held, false, 429, false), change(news.Held, true, 0, false)}, review(t, s))
 		assert.Zero(t, s.Last.Until)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 2, "the end is told once")
+		assert.Len(t, review(t, s), 2, "the end is told once")
 	})
 }
 
 // A request finds out that the hold of its own scope is over. It asks for its scope only while a condition lasts that differs by scope.
 func TestScopeOfAReview(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On, ThrottleKey: func(*http.Request) string { keys++; return "k" }})
+	keys := 0
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On, ThrottleKey: func(*http.Request) string { keys++; return "k" }}, func(t *testing.T, s *site) {
 		bringDown(t, s)
 		s.Request(t, 0).Review()
 		assert.Zero(t, keys, "while a host is down")
@@ -175,21 +154,17 @@ func TestScopeOfAReview(t *testing.T) {
 
 // A condition of a quota ends with its time, or when an Update turns the pacing off.
 func TestLowQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, paced)
+	play(t, "", paced, func(t *testing.T, s *site) {
 		key := news.Key{Condition: news.LowQuota}
 		s.Request(t, 0).Begin(news.Change{Key: key, Cause: news.Cause{Status: 200}, Until: s.Registry.Now().Add(time.Minute), Room: 5})
 		assert.Equal(t, []any{instant.Instant(1), s.Registry.Now().Add(time.Minute), 5}, []any{s.Last.Since, s.Last.Until, s.Last.Room}, "some time is known")
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1)
+		assert.Len(t, review(t, s), 1)
 		time.Sleep(time.Minute)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told)
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, review(t, s))
 
 		s.Request(t, 0).Begin(news.Change{Key: key, Cause: news.Cause{Status: 200}, Until: s.Registry.Now().Add(time.Minute)})
 		s.Update(t, policy.Rule{})
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, s.Told[2:], "an Update turned the pacing off")
+		assert.Equal(t, []string{change(news.LowQuota, false, 200, false), change(news.LowQuota, true, 0, false)}, review(t, s)[2:], "an Update turned the pacing off")
 		s.Request(t, 0).End(key)
 		assert.Len(t, s.Told, 4, "it does not last")
 	})
@@ -197,8 +172,7 @@ func TestLowQuota(t *testing.T) {
 
 // Retries that wait for long are told until none waits. An outage is told before them.
 func TestNoRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.02}})
+	play(t, "", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.02}}, func(t *testing.T, s *site) {
 		s.Request(t, 0).State.Machines().News().Failed(news.Cause{Status: 502})
 		for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
 		}
@@ -212,15 +186,13 @@ func TestNoRetries(t *testing.T) {
 		assert.Equal(t, []string{change(news.NoRetries, false, 502, false)}, s.Told, "by the first that went")
 		assert.Equal(t, []any{1, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Until})
 		time.Sleep(40 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "one waits")
+		assert.Len(t, review(t, s), 1, "one waits")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		s.Request(t, 0).Review()
 		assert.Equal(t, change(news.NoRetries, true, 0, false), s.Told[1])
 	})
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Join()
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: exchangetest.Name})
@@ -231,20 +203,16 @@ func TestNoRetries(t *testing.T) {
 
 // A hold of the fleet is told by the next request, and is over when its time has come, although this process holds nothing.
 func TestHoldOfTheFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{ShareRetryAfter: policy.On})
+	play(t, "", policy.Rule{ShareRetryAfter: policy.On}, func(t *testing.T, s *site) {
 		s.Join()
 		s.Request(t, 0)
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 429, Wait: 4 * time.Second})
 		assert.Empty(t, s.Told)
-		s.Request(t, 0).Review()
-		assert.Equal(t, []string{change(news.Held, false, 429, true)}, s.Told, "by the next request")
+		assert.Equal(t, []string{change(news.Held, false, 429, true)}, review(t, s), "by the next request")
 		s.Hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: exchangetest.Name, Status: 500, Scope: 2})
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "it holds nothing")
+		assert.Len(t, review(t, s), 1, "it holds nothing")
 		time.Sleep(3 * time.Second)
-		s.Request(t, 0).Review()
-		assert.Len(t, s.Told, 1, "not yet")
+		assert.Len(t, review(t, s), 1, "not yet")
 		time.Sleep(time.Minute)
 		s.Request(t, 0).Review()
 		assert.Equal(t, change(news.Held, true, 0, true), s.Told[1])
@@ -253,8 +221,7 @@ func TestHoldOfTheFleet(t *testing.T) {
 
 // Nothing is told if nobody watches, and nothing is made for it.
 func TestNobodyWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Registry.Watched = false
 		r := s.Request(t, 0)
 		r.Review()
@@ -266,17 +233,18 @@ func TestNobodyWatches(t *testing.T) {
 		assert.Empty(t, s.Told)
 		assert.Nil(t, r.State.Machines().NewsMade())
 	})
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Request(t, 0).Review()
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "no host has failed")
+		s.Request(t, 0).BeginHeld(news.RateLimited, news.Cause{}, time.Second)
+		s.Request(t, 0).BeginHeld(news.Crowded, news.Cause{}, time.Second)
+		assert.Nil(t, s.Request(t, 0).State.Machines().LimitsMade(), "no limit is made to look at it")
 	})
 }
 
 // After more changes than the log has lines for, it is told what lasts, with the figures of now.
 func TestLogOfTheState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		m := s.Request(t, 0).State.Machines()
 		for range 7 {
 			m.News().TakeLine(s.Registry.Now(), news.Change{})
@@ -296,8 +264,7 @@ func TestLogOfTheState(t *testing.T) {
 
 // What a hook that panics has left is told by the next request.
 func TestRestOfTheNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		n, told := s.Request(t, 0).State.Machines().News(), false
 		assert.Panics(t, func() { n.Tell(func() { n.Tell(func() { told = true }); panic("hook") }) })
 		s.Request(t, 0).Review()

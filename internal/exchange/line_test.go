@@ -25,7 +25,9 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-var answer, change = exchangetest.Answer, exchangetest.Change
+var answer, change, play = exchangetest.Answer, exchangetest.Change, exchangetest.Play
+
+type site = exchangetest.Site
 
 // A waiting is a turn that knows for how long it has waited.
 type waiting struct {
@@ -41,14 +43,14 @@ var breaker = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.
 var fast = policy.Rule{CircuitBreaker: policy.CircuitBreaker{Enabled: policy.On, FailFast: policy.On}}
 
 // fail notes the failure of a request that begins and ends now.
-func fail(t *testing.T, s *exchangetest.Site, o attempt.Outcome) {
+func fail(t *testing.T, s *site, o attempt.Outcome) {
 	t.Helper()
 	o.Class, o.SentAt = classify.Ambiguous, s.Registry.Now()
 	s.Done(s.Request(t, 0), nil, &o)
 }
 
 // bringDown makes ten attempts fail within two seconds.
-func bringDown(t *testing.T, s *exchangetest.Site) {
+func bringDown(t *testing.T, s *site) {
 	t.Helper()
 	for range 10 {
 		fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
@@ -59,8 +61,7 @@ func bringDown(t *testing.T, s *exchangetest.Site) {
 
 // A host is down after ten failures in a row, over a second or more, until it answers.
 func TestDownAndUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		assert.False(t, s.Request(t, 0).Down())
 		s.Request(t, 0).Succeeded(line.Success{})
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "nothing has failed")
@@ -99,8 +100,7 @@ func TestDownAndUp(t *testing.T) {
 
 // An attempt that was never sent failed when its outcome came.
 func TestDownWithoutASend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		first := s.Registry.Now()
 		for range 10 {
 			s.Done(s.Request(t, 0), nil, &attempt.Outcome{Kind: attempt.First, Err: syscall.ECONNREFUSED, Class: classify.Refused, DoneAt: s.Registry.Now()})
@@ -126,15 +126,13 @@ func TestSuccess(t *testing.T) {
 		"a body that broke, and 503": {attempt.Outcome{Resp: answer(503, "Retry-After: 4"), Class: classify.Ambiguous, BodyBroke: true}, false},
 		"the same without a wait":    {attempt.Outcome{Resp: answer(503), Class: classify.Ambiguous, BodyBroke: true}, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := exchangetest.New(t, policy.Rule{})
+		play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 			bringDown(t, s)
 			s.Done(s.Request(t, 0), nil, &row.o)
 			assert.Equal(t, row.up, !s.Request(t, 0).Down(), name)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		bringDown(t, s)
 		s.Request(t, 0).Succeeded(line.Success{})
 		assert.False(t, s.Request(t, 0).Down(), "on the light path")
@@ -143,8 +141,7 @@ func TestSuccess(t *testing.T) {
 
 // The fleet hears of an outage and of its end.
 func TestDownInAFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		s.Join()
 		s.Request(t, 0)
 		s.Sent = nil
@@ -166,8 +163,7 @@ func TestDownInAFleet(t *testing.T) {
 // A retry takes what the budget has, and gives it back if no attempt goes. Without a wait it gets nothing else, and with a
 // wait what time earns.
 func TestTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.1}})
+	play(t, "", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 0.1}}, func(t *testing.T, s *site) {
 		try := func() (*exchange.Turn, bool) {
 			turn := new(exchange.Turn)
 			return turn, turn.Try(s.Request(t, 0), line.Place{Sent: 1})
@@ -245,8 +241,7 @@ func TestTurn(t *testing.T) {
 
 // Requests earn retries.
 func TestTurnsOfRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: policy.Off}})
+	play(t, "", policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 0.5, MinPerSecond: policy.Off}}, func(t *testing.T, s *site) {
 		try := func() bool { return new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) }
 		assert.Equal(t, []bool{true, false, true, false, true}, []bool{try(), try(), try(), try(), try()})
 	})
@@ -254,8 +249,7 @@ func TestTurnsOfRequests(t *testing.T) {
 
 // A retry that waits briefly is not told.
 func TestShortTurnIsNotTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, fast.Or(policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}}))
+	play(t, "", fast.Or(policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}}), func(t *testing.T, s *site) {
 		await := func(d time.Duration) *exchange.Rejection {
 			return new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(d))
 		}
@@ -286,44 +280,40 @@ func TestTurnInAnOutage(t *testing.T) {
 		"a first attempt, no breaker": {policy.Rule{}, line.Place{}, 0, ""},
 		"it fails fast":               {fast, line.Place{}, exchange.WhyFull, exchange.LimitCircuit},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, row.rule)
-				bringDown(t, s)
-				r := s.Request(t, 0)
-				time.Sleep(time.Second)
-				require.True(t, new(exchange.Turn).Try(r, line.Place{Sent: 1}), "a probe, after which the next goes in a second")
-				row.place.Failed = s.Registry.Now()
-				assert.Equal(t, row.limit == "", new(exchange.Turn).Try(r, row.place), "at once")
-				turn, start := new(waiting), time.Now()
-				if no := new(waiting).await(r, row.place, s.Registry.Now()); assert.NotNil(t, no) {
-					limit := exchange.LimitLine
-					if row.rule.CircuitBreaker.Enabled == policy.On {
-						limit = exchange.LimitCircuit
-					}
-					assert.Equal(t, []any{exchange.WhyOverdue, limit}, []any{no.Why, no.Limit}, "without time")
+		play(t, name, row.rule, func(t *testing.T, s *site) {
+			bringDown(t, s)
+			r := s.Request(t, 0)
+			time.Sleep(time.Second)
+			require.True(t, new(exchange.Turn).Try(r, line.Place{Sent: 1}), "a probe, after which the next goes in a second")
+			row.place.Failed = s.Registry.Now()
+			assert.Equal(t, row.limit == "", new(exchange.Turn).Try(r, row.place), "at once")
+			turn, start := new(waiting), time.Now()
+			if no := new(waiting).await(r, row.place, s.Registry.Now()); assert.NotNil(t, no) {
+				limit := exchange.LimitLine
+				if row.rule.CircuitBreaker.Enabled == policy.On {
+					limit = exchange.LimitCircuit
 				}
-				no := turn.await(r, row.place, s.Registry.Now().Add(500*time.Millisecond))
-				if row.limit == "" {
-					assert.Nil(t, no)
-					return
-				}
-				require.NotNil(t, no)
-				assert.Equal(t, []any{row.why, row.limit}, []any{no.Why, no.Limit})
-				if row.why != exchange.WhyFull {
-					assert.Equal(t, 500*time.Millisecond, time.Since(start).Round(time.Millisecond))
-					assert.Equal(t, attempt.Queued{Outage: time.Since(start)}, turn.queued)
-				}
-				assert.NotContains(t, s.Told, change(news.NoRetries, false, 500, false))
-			})
+				assert.Equal(t, []any{exchange.WhyOverdue, limit}, []any{no.Why, no.Limit}, "without time")
+			}
+			no := turn.await(r, row.place, s.Registry.Now().Add(500*time.Millisecond))
+			if row.limit == "" {
+				assert.Nil(t, no)
+				return
+			}
+			require.NotNil(t, no)
+			assert.Equal(t, []any{row.why, row.limit}, []any{no.Why, no.Limit})
+			if row.why != exchange.WhyFull {
+				assert.Equal(t, 500*time.Millisecond, time.Since(start).Round(time.Millisecond))
+				assert.Equal(t, attempt.Queued{Outage: time.Since(start)}, turn.queued)
+			}
+			assert.NotContains(t, s.Told, change(news.NoRetries, false, 500, false))
 		})
 	}
 }
 
 // The first in line sees a probe in each quarter of its time.
 func TestTimeOfAProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		bringDown(t, s)
 		start := time.Now()
 		assert.Nil(t, new(waiting).await(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(2*time.Second)))
@@ -336,63 +326,58 @@ func TestTimeOfAProbe(t *testing.T) {
 func TestReturn(t *testing.T) {
 	neutral := attempt.Outcome{Kind: attempt.Retry, Err: http.ErrBodyReadAfterClose, Class: classify.Final}
 	for name, over := range map[string]func(*exchange.Turn, *exchange.Request){
-		"its outcome":           func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
-		"its end":               (*exchange.Turn).Over,
-		"it does not go at all": (*exchange.Turn).Over,
+		"its outcome": func(turn *exchange.Turn, r *exchange.Request) { turn.Done(r, &neutral) },
+		"its end":     (*exchange.Turn).Over,
 	} {
 		for _, passes := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, passes), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := exchangetest.New(t, policy.Rule{})
-					bringDown(t, s)
-					place := line.Place{Sent: 2, Failed: s.Registry.Now()}
-					var turns [3]waiting
-					var went atomic.Int32
-					for i := range turns {
-						r := s.Request(t, 0)
-						go func() {
-							if turns[i].await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
-								went.Add(1)
-							}
-						}()
-						synctest.Wait()
-					}
-					time.Sleep(100 * time.Millisecond)
-					s.Ends(t, nil, 200, classify.Final)
+			play(t, fmt.Sprint(name, passes), policy.Rule{}, func(t *testing.T, s *site) {
+				bringDown(t, s)
+				place := line.Place{Sent: 2, Failed: s.Registry.Now()}
+				var turns [3]waiting
+				var went atomic.Int32
+				for i := range turns {
+					r := s.Request(t, 0)
+					go func() {
+						if turns[i].await(r, place, s.Registry.Now().Add(time.Hour)) == nil {
+							went.Add(1)
+						}
+					}()
 					synctest.Wait()
-					rest := turns[:]
-					if passes { // behind the first, for whose successor the pace leaves some time
-						over(&turns[0].Turn, s.Request(t, 0))
-						passing := new(exchange.Turn)
-						require.True(t, passing.Try(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}))
-						time.Sleep(10 * time.Minute)
-						synctest.Wait()
-						assert.EqualValues(t, 1, went.Load(), "the window is 1")
-						over(passing, s.Request(t, 0))
-						rest = turns[1:]
-					}
-					for i := range rest {
-						time.Sleep(10 * time.Minute)
-						synctest.Wait()
-						assert.EqualValues(t, len(turns)-len(rest)+i+1, went.Load(), "the window is 1")
-						over(&rest[i].Turn, s.Request(t, 0))
-					}
-					for _, turn := range turns {
-						assert.True(t, turn.queued.Outage > 0 && turn.queued.Line == 0, turn.queued)
-					}
-					for i, waits := range []bool{false, true} {
-						late := new(waiting)
-						assert.Nil(t, late.await(s.Request(t, 0), place, s.Registry.Now().Add(time.Minute)))
-						late.Over(s.Request(t, 0))
-						assert.Equal(t, attempt.Queued{Outage: late.queued.Outage}, late.queued)
-						assert.Equal(t, waits, late.queued.Outage > 0, "number %d", i)
-					}
-				})
+				}
+				time.Sleep(100 * time.Millisecond)
+				s.Ends(t, nil, 200, classify.Final)
+				synctest.Wait()
+				rest := turns[:]
+				if passes { // behind the first, for whose successor the pace leaves some time
+					over(&turns[0].Turn, s.Request(t, 0))
+					passing := new(exchange.Turn)
+					require.True(t, passing.Try(s.Request(t, 0), line.Place{Sent: 1, Failed: s.Registry.Now()}))
+					time.Sleep(10 * time.Minute)
+					synctest.Wait()
+					assert.EqualValues(t, 1, went.Load(), "the window is 1")
+					over(passing, s.Request(t, 0))
+					rest = turns[1:]
+				}
+				for i := range rest {
+					time.Sleep(10 * time.Minute)
+					synctest.Wait()
+					assert.EqualValues(t, len(turns)-len(rest)+i+1, went.Load(), "the window is 1")
+					over(&rest[i].Turn, s.Request(t, 0))
+				}
+				for _, turn := range turns {
+					assert.True(t, turn.queued.Outage > 0 && turn.queued.Line == 0, turn.queued)
+				}
+				for i, waits := range []bool{false, true} {
+					late := new(waiting)
+					assert.Nil(t, late.await(s.Request(t, 0), place, s.Registry.Now().Add(time.Minute)))
+					late.Over(s.Request(t, 0))
+					assert.Equal(t, attempt.Queued{Outage: late.queued.Outage}, late.queued)
+					assert.Equal(t, waits, late.queued.Outage > 0, "number %d", i)
+				}
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		new(exchange.Turn).Over(s.Request(t, 0))
 		assert.Nil(t, s.Request(t, 0).State.MachinesMade(), "a zero turn is in no line")
 	})
@@ -400,9 +385,8 @@ func TestReturn(t *testing.T) {
 
 // A failure counts in the scope of its path, and a 429 in that of its credentials. These are only asked for after a 429.
 func TestScopesOfTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "k" }})
+	keys := 0
+	play(t, "", policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "k" }}, func(t *testing.T, s *site) {
 		r, other := s.Request(t, 0), s.Request(t, 0)
 		other.Req.URL.Path = "/other"
 		assert.Equal(t, r.LineScope(500), r.LineScope(200))
@@ -461,35 +445,32 @@ func TestLateAttempts(t *testing.T) {
 		{"that of the caller", true, attempt.Outcome{Err: context.DeadlineExceeded}, false},
 		{"a failure", false, attempt.Outcome{Resp: answer(500)}, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}})
-				for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
-				}
-				fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
-				var went atomic.Int32
-				for range 3 {
-					r := s.Request(t, 0)
-					go func() {
-						if new(waiting).await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
-							went.Add(1)
-						}
-					}()
-					synctest.Wait()
-				}
-				r := s.Request(t, 2*time.Second)
-				began := s.Registry.Now()
-				if time.Sleep(time.Second - 1); row.gone {
-					ctx, cancel := context.WithDeadline(r.Ctx, time.Now())
-					defer cancel()
-					r.Ctx = ctx
-				}
-				row.o.Kind, row.o.Class, row.o.SentAt = attempt.First, classify.Ambiguous, began
-				s.Done(r, nil, &row.o)
-				time.Sleep(time.Minute)
+		play(t, row.name, policy.Rule{RetryBudget: policy.RetryBudget{Ratio: policy.Off, MinPerSecond: 1}}, func(t *testing.T, s *site) {
+			for new(exchange.Turn).Try(s.Request(t, 0), line.Place{Sent: 1}) {
+			}
+			fail(t, s, attempt.Outcome{Kind: attempt.First, Resp: answer(500)})
+			var went atomic.Int32
+			for range 3 {
+				r := s.Request(t, 0)
+				go func() {
+					if new(waiting).await(r, line.Place{Sent: 1, Failed: s.Registry.Now()}, s.Registry.Now().Add(time.Hour)) == nil {
+						went.Add(1)
+					}
+				}()
 				synctest.Wait()
-				assert.Equal(t, row.slows, went.Load() < 3, "%d went: a window bounds them", went.Load())
-			})
+			}
+			r := s.Request(t, 2*time.Second)
+			began := s.Registry.Now()
+			if time.Sleep(time.Second - 1); row.gone {
+				ctx, cancel := context.WithDeadline(r.Ctx, time.Now())
+				defer cancel()
+				r.Ctx = ctx
+			}
+			row.o.Kind, row.o.Class, row.o.SentAt = attempt.First, classify.Ambiguous, began
+			s.Done(r, nil, &row.o)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, row.slows, went.Load() < 3, "%d went: a window bounds them", went.Load())
 		})
 	}
 }
@@ -505,8 +486,7 @@ func TestCause(t *testing.T) {
 		"a breaker":   {false, breaker, true},
 		"nobody asks": {false, policy.Rule{}, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := exchangetest.New(t, row.rule)
+		play(t, "", row.rule, func(t *testing.T, s *site) {
 			s.Registry.Watched = row.watched
 			for _, o := range []attempt.Outcome{{Kind: attempt.First, Err: syscall.ECONNRESET}, {Kind: attempt.First, Resp: answer(429)}} {
 				fail(t, s, o)

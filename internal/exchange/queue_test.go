@@ -78,60 +78,57 @@ func TestWait(t *testing.T) {
 		"the deadline comes":              {answers: []answer{{ask: 50}}, deadline: 3, refuse: true, why: exchange.WhyGone, waited: true, took: 3, asked: []bool{false, true}},
 		"the caller leaves":               {answers: []answer{{ask: 50}}, cancel: 2, refuse: true, why: exchange.WhyGone, waited: true, took: 2, asked: []bool{false, true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := exchangetest.New(t, policy.Rule{})
-				r, start, began := s.Request(t, in(row.deadline)), time.Now(), s.Registry.Now()
-				at := func(n int) (i instant.Instant) {
-					if n > 0 {
-						i = began.Add(in(n))
-					}
-					return i
+		play(t, name, policy.Rule{}, func(t *testing.T, s *site) {
+			r, start, began := s.Request(t, in(row.deadline)), time.Now(), s.Registry.Now()
+			at := func(n int) (i instant.Instant) {
+				if n > 0 {
+					i = began.Add(in(n))
 				}
-				q, latest := &scriptedQueue{rejects: row.rejects, waiter: queue.NewWaiter()}, at(row.latest)
-				for _, a := range row.answers {
-					next := queue.Answer{Verb: queue.Wait, Ask: at(a.ask), Until: at(a.until), Open: at(a.open), Down: row.down}
-					if a.ask == goes {
-						next = queue.Answer{Mark: 7}
-					}
-					q.answers = append(q.answers, next)
+				return i
+			}
+			q, latest := &scriptedQueue{rejects: row.rejects, waiter: queue.NewWaiter()}, at(row.latest)
+			for _, a := range row.answers {
+				next := queue.Answer{Verb: queue.Wait, Ask: at(a.ask), Until: at(a.until), Open: at(a.open), Down: row.down}
+				if a.ask == goes {
+					next = queue.Answer{Mark: 7}
 				}
-				if row.cancel > 0 {
-					ctx, cancel := context.WithCancel(r.Ctx)
-					r.Ctx = ctx
-					time.AfterFunc(in(row.cancel), cancel)
-				}
-				if row.wake > 0 {
-					time.AfterFunc(in(row.wake), func() { q.waiter.Wake() })
-				}
-				var w *queue.Waiter
-				if row.waiter {
-					w = queue.NewWaiter()
-				}
-				a, waited, no := r.Wait(q, w, began, latest)
-				assert.Equal(t, row.asked, q.asked, "the questions, and whether there was a waiter")
-				assert.Equal(t, row.waited, waited)
-				assert.Equal(t, in(row.took), time.Since(start).Round(time.Millisecond))
-				assert.Equal(t, began, q.at[0], "the time of the first question")
-				assert.WithinDuration(t, s.Registry.TimeOf(s.Registry.Now()), s.Registry.TimeOf(q.at[len(q.at)-1]), in(row.took), "the time of the last")
-				if waited || row.waiter {
-					assert.Equal(t, 1, q.left, "it leaves")
-				} else {
-					assert.Zero(t, q.left)
-				}
-				if !row.refuse {
-					assert.Nil(t, no)
-					assert.EqualValues(t, 7, a.Mark, "the answer that lets it go")
-					return
-				}
-				require.NotNil(t, no)
-				assert.Equal(t, []any{row.why, row.why == exchange.WhyGone, ""}, []any{no.Why, no.Err != nil, no.Limit})
-				if row.until == 0 {
-					assert.True(t, no.Until.IsZero())
-				} else {
-					assert.WithinDuration(t, start.Add(in(row.until)), no.Until, time.Millisecond)
-				}
-			})
+				q.answers = append(q.answers, next)
+			}
+			if row.cancel > 0 {
+				ctx, cancel := context.WithCancel(r.Ctx)
+				r.Ctx = ctx
+				time.AfterFunc(in(row.cancel), cancel)
+			}
+			if row.wake > 0 {
+				time.AfterFunc(in(row.wake), func() { q.waiter.Wake() })
+			}
+			var w *queue.Waiter
+			if row.waiter {
+				w = queue.NewWaiter()
+			}
+			a, waited, no := r.Wait(q, w, began, latest)
+			assert.Equal(t, row.asked, q.asked, "the questions, and whether there was a waiter")
+			assert.Equal(t, row.waited, waited)
+			assert.Equal(t, in(row.took), time.Since(start).Round(time.Millisecond))
+			assert.Equal(t, began, q.at[0], "the time of the first question")
+			assert.WithinDuration(t, s.Registry.TimeOf(s.Registry.Now()), s.Registry.TimeOf(q.at[len(q.at)-1]), in(row.took), "the time of the last")
+			if waited || row.waiter {
+				assert.Equal(t, 1, q.left, "it leaves")
+			} else {
+				assert.Zero(t, q.left)
+			}
+			if !row.refuse {
+				assert.Nil(t, no)
+				assert.EqualValues(t, 7, a.Mark, "the answer that lets it go")
+				return
+			}
+			require.NotNil(t, no)
+			assert.Equal(t, []any{row.why, row.why == exchange.WhyGone, ""}, []any{no.Why, no.Err != nil, no.Limit})
+			if row.until == 0 {
+				assert.True(t, no.Until.IsZero())
+			} else {
+				assert.WithinDuration(t, start.Add(in(row.until)), no.Until, time.Millisecond)
+			}
 		})
 	}
 }
@@ -154,8 +151,7 @@ func (panics) Done() <-chan struct{} { panic("context") }
 
 // A request has to go at its deadline or at the latest time of its rule, whichever comes first.
 func TestSendAtLatest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		now := s.Registry.Now()
 		for _, row := range []struct {
 			deadline     time.Duration
@@ -171,8 +167,7 @@ func TestSendAtLatest(t *testing.T) {
 
 // A turn that comes too late, and one that does not. A turn in the past is now.
 func TestTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		now := time.Now()
 		for name, row := range map[string]struct {
 			deadline, turn time.Duration

@@ -34,9 +34,8 @@ func TestCost(t *testing.T) {
 
 // The scope is that of the ThrottleKey, or of the credentials. It is computed once. In a fleet it is that of the fleet.
 func TestScope(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := 0
-		s := exchangetest.New(t, policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "ab" }})
+	keys := 0
+	play(t, "", policy.Rule{ThrottleKey: func(*http.Request) string { keys++; return "ab" }}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Equal(t, []any{r.Scope(), 1}, []any{r.Scope(), keys}, "asked once")
 		assert.Equal(t, r.Scope(), s.Request(t, 0).Scope())
@@ -63,8 +62,7 @@ func TestScope(t *testing.T) {
 
 // What is sent, and what classifiers see of it.
 func TestOutcomeOf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		r.Req.Header.Set("Expect", "100-continue")
 		resp := exchangetest.Answer(417)
@@ -86,8 +84,7 @@ func TestOutcomeOf(t *testing.T) {
 
 // The names of hosts have no userinfo.
 func TestNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Equal(t, exchangetest.Name, r.HostName())
 		assert.Equal(t, exchangetest.Name, exchange.SafeName(r.State))
@@ -100,8 +97,7 @@ func TestNames(t *testing.T) {
 
 // The end of the context or the closing of Request.Cancel ends every wait.
 func TestObeyCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r, ctx := s.Request(t, 0), t.Context()
 		r.ObeyCancel()()
 		assert.False(t, r.Linked)
@@ -128,8 +124,7 @@ func TestObeyCancel(t *testing.T) {
 // A rule is sought for the first request, and after an Update. The tokens of a rate stay used, those who wait ask again, and the
 // fleet hears of the rule.
 func TestHostRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := exchangetest.New(t, policy.Rule{})
+	play(t, "", policy.Rule{}, func(t *testing.T, s *site) {
 		r := s.Request(t, 0)
 		assert.Same(t, r.Rule, s.Request(t, 0).Rule)
 		assert.Same(t, r.Rule, r.State.Resolved.Load())
@@ -215,8 +210,7 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 	for told, want := range map[time.Duration]time.Duration{-time.Second: 0, time.Second: time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			s := exchangetest.New(t, policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return told, true }})
+		play(t, "", policy.Rule{RetryAfter: func(classify.Outcome) (time.Duration, bool) { return told, true }}, func(t *testing.T, s *site) {
 			assert.Equal(t, want, s.Ends(t, nil, 503, again), told)
 		})
 	}

@@ -1,15 +1,16 @@
-// The machines in whose queues a crowd waits, and all that they may be told.
+// The machines in whose queues requests wait: a crowd, with all that they may be told, and whether one waits for nothing.
 
 package host_test
 
 import (
-	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/field"
 	"github.com/aplomb-go/aplomb/internal/host/concurrency"
@@ -22,10 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 // exact has no jitter.
 var exact = throttle.Config{Jitter: -1}
@@ -41,18 +39,17 @@ type crowd struct {
 	enter  func(now instant.Instant, w *queue.Waiter) queue.Answer
 	leave  func(w *queue.Waiter)
 	events []occurrence
-	step   time.Duration // between the events; 0: 20 ms
 
 	ws     []queue.Waiter
 	before []memo // of each waiter
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func(testing.TB) *crowd{"limiter": limiterCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func() *crowd{"limiter": limiterCrowd, "throttle": throttleCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters.
-func newCrowd(t testing.TB, machine string, n int) *crowd {
-	c := crowds[machine](t)
+func newCrowd(machine string, n int) *crowd {
+	c := crowds[machine]()
 	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
 	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
 	for i := range c.ws {
@@ -103,7 +100,7 @@ func TestCrowd(t *testing.T) {
 	n := soak.Size(10_000, 100_000)
 	for name := range crowds {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowd(t, name, n)
+			c := newCrowd(name, n)
 			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
@@ -119,14 +116,14 @@ func TestCrowd(t *testing.T) {
 				check(fmt.Sprint("leaving as number ", i), func() { c.leave(&c.ws[i]) })
 			}
 			for _, event := range c.events {
-				now = now.Add(cmp.Or(c.step, 20*ms))
+				now = now.Add(20 * ms)
 				check(event.name, func() { event.tell(now) })
 			}
 		})
 	}
 }
 
-func limiterCrowd(t testing.TB) *crowd {
+func limiterCrowd() *crowd {
 	g, slots := new(concurrency.Limiter), make([]concurrency.Slot, 30)
 	conf := concurrency.Config{Max: len(slots)}
 	for i := range slots {
@@ -160,7 +157,7 @@ func limiterCrowd(t testing.TB) *crowd {
 	}
 }
 
-func throttleCrowd(testing.TB) *crowd {
+func throttleCrowd() *crowd {
 	c := new(throttle.Throttle)
 	hold := func(wait time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) { c.Hold(now, 1, wait, exact, 0) }
@@ -179,7 +176,7 @@ func throttleCrowd(testing.TB) *crowd {
 	}
 }
 
-func pacingCrowd(t testing.TB) *crowd {
+func pacingCrowd() *crowd {
 	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) {
@@ -200,7 +197,7 @@ func pacingCrowd(t testing.TB) *crowd {
 	}
 }
 
-func rateCrowd(testing.TB) *crowd {
+func rateCrowd() *crowd {
 	g, r := new(concurrency.Limiter), rate.New(rate.Config{PerSecond: 0.5, Burst: 1}, nil)
 	r.Take(0, 1, false)
 	return &crowd{
@@ -212,5 +209,220 @@ func rateCrowd(testing.TB) *crowd {
 			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1}); g.WakeFirst() }},
 			{"a look", func(now instant.Instant) { r.Peek(now, 1, g.State().Cost) }},
 		},
+	}
+}
+
+// A rig is a machine with a queue, for TestNobodyWaitsForNothing.
+type rig struct {
+	enter func(now instant.Instant, w *queue.Waiter) queue.Answer
+	leave func(w *queue.Waiter)
+	event func(now instant.Instant) // something that the machine is told
+}
+
+func limiterRig(rng *rand.Rand) rig {
+	var (
+		g      concurrency.Limiter
+		flying []*concurrency.Slot
+		bodies []*concurrency.Slot // of responses, not closed yet
+		conf   = concurrency.Config{Max: 1 + rng.IntN(4)}
+	)
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		p := new(concurrency.Slot)
+		a := g.Enter(now, p, w, conf)
+		if a.Verb == queue.Go {
+			flying = append(flying, p)
+		}
+		return a
+	}
+	event := func(now instant.Instant) {
+		if len(bodies) > 0 && rng.IntN(3) == 0 {
+			b := bodies[rng.IntN(len(bodies))]
+			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.End(b) }}[rng.IntN(3)]()
+		}
+		if len(flying) == 0 {
+			return
+		}
+		i := rng.IntN(len(flying))
+		switch rng.IntN(5) {
+		case 0:
+			g.Await(now, flying[i])
+			return
+		case 1:
+			g.Resume(now, flying[i])
+			return
+		case 2:
+			g.Respond(now, flying[i])
+			bodies = append(bodies, flying[i])
+		default:
+			g.End(flying[i])
+		}
+		flying = append(flying[:i], flying[i+1:]...)
+	}
+	return rig{enter, g.Leave, event}
+}
+
+func throttleRig(rng *rand.Rand) rig {
+	var (
+		c    throttle.Throttle
+		sent []instant.Instant
+	)
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		a := c.Enter(now, 1, w)
+		if a.Verb == queue.Go {
+			sent = append(sent, now)
+		}
+		return a
+	}
+	event := func(now instant.Instant) {
+		if len(sent) > 0 && rng.IntN(3) > 0 {
+			c.Answered(now, 1, sent[rng.IntN(len(sent))])
+			return
+		}
+		wait, conf := time.Duration(rng.Int64N(int64(5*sec))), throttle.Config{Max: 3 * sec}
+		c.Hold(now, 1, wait, conf, rng.Float64())
+	}
+	return rig{enter, func(w *queue.Waiter) { c.Leave(w) }, event}
+}
+
+func pacingRig(rng *rand.Rand) rig {
+	var p pacing.Pacing
+	var passed uint64
+	conf := pacing.Config{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
+	event := func(now instant.Instant) {
+		p.Note(now, 1, pacing.Pass{Mark: max(passed, 3) - uint64(rng.IntN(4))}, field.Quota{Remaining: rng.Int64N(20), Limit: 20, Reset: time.Duration(rng.IntN(10)) * sec}, conf)
+	}
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		a := p.Enter(now, 1, w, conf)
+		passed = max(passed, a.Mark)
+		return a
+	}
+	return rig{enter, p.Leave, event}
+}
+
+func rateRig(rng *rand.Rand) rig {
+	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3)}
+	r, g := rate.New(conf, nil), new(concurrency.Limiter)
+	event := func(now instant.Instant) {
+		if rng.IntN(4) == 0 {
+			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
+			r.Set(now, conf)
+			g.WakeFirst()
+		}
+	}
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
+		return g.Enter(now, nil, w, concurrency.Config{Max: concurrency.NoMax, Rate: r})
+	}
+	return rig{enter, g.Leave, event}
+}
+
+type stander struct {
+	w     *queue.Waiter
+	woken bool
+	wakes int
+	ask   instant.Instant
+}
+
+// stir uses a machine at random, and returns the first waiter after that, or nil if
+// there is none.
+func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, first *stander) {
+	waits := map[*queue.Waiter]*stander{}
+	var all []*stander // in order of their coming, for the same choice in every run
+	now = sec
+	ask := func(s *stander) {
+		s.woken = false
+		a := r.enter(now, s.w)
+		if s.ask = a.Ask; a.Verb != queue.Wait {
+			r.leave(s.w)
+			delete(waits, s.w)
+		}
+	}
+	for range steps {
+		var waiting, due []*stander
+		for _, s := range all {
+			if waits[s.w] != nil {
+				waiting = append(waiting, s)
+				if s.woken || s.ask <= now {
+					due = append(due, s)
+				}
+			}
+		}
+		wakes := 0
+		for _, s := range waiting {
+			s.wakes = 0
+		}
+		switch op := rng.IntN(10); {
+		case op < 3 && len(waiting) < 8:
+			s := &stander{}
+			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }, From: now}
+			waits[s.w] = s
+			all = append(all, s)
+			ask(s)
+		case op < 6 && len(due) > 0:
+			ask(due[rng.IntN(len(due))])
+		case op == 6 && len(waiting) > 0:
+			s := waiting[rng.IntN(len(waiting))]
+			r.leave(s.w)
+			delete(waits, s.w)
+		case op < 9:
+			r.event(now)
+		default:
+			now = now.Add(time.Duration(rng.Int64N(int64([]time.Duration{ms, 100 * ms, sec, 11 * sec}[rng.IntN(4)]))))
+		}
+		for _, s := range waiting {
+			wakes += s.wakes
+		}
+		require.LessOrEqual(t, wakes, 40, "wakes for one event")
+	}
+	for _, s := range all {
+		if waits[s.w] != nil {
+			return now, s
+		}
+	}
+	return now, nil
+}
+
+// Whatever has happened before, let nothing more happen. Then the first waiter, which
+// asks only when it is told or woken, passes as soon as a waiter that asks all the time.
+func TestNobodyWaitsForNothing(t *testing.T) {
+	const step, horizon = 100 * ms, 90 * sec // longer than a body is kept that nobody reads
+	for name, build := range map[string]func(*rand.Rand) rig{
+		"limiter": limiterRig, "throttle": throttleRig, "pacing": pacingRig, "rate": rateRig,
+	} {
+		t.Run(name, func(t *testing.T) {
+			waited := 0
+			seeds := soak.Size[uint64](300, 2000)
+			for seed := range seeds {
+				at := [2]time.Duration{instant.Forever, instant.Forever} // when it went: asking all the time, and when told
+				for told := range at {
+					rng := rand.New(rand.NewPCG(seed, 1))
+					r := build(rng)
+					start, s := stir(t, rng, r, 20+rng.IntN(100))
+					if s == nil {
+						break
+					}
+					waited += told
+					now := start
+					for asks := 0; now < start+horizon; asks++ {
+						if told == 1 && !s.woken {
+							now = max(now, s.ask)
+						}
+						s.woken = false
+						a := r.enter(now, s.w)
+						if a.Verb != queue.Wait {
+							at[told] = now.Since()
+							break
+						}
+						if s.ask = a.Ask; told == 0 {
+							now += step
+						} else if asks > 500 {
+							t.Fatalf("seed %d: asked %d times until %v", seed, asks, now)
+						}
+					}
+				}
+				require.True(t, at[1]-step <= at[0] || instant.At(at[0]) >= instant.Never,
+					"seed %d: goes at %v where it asks all the time, at %v where it asks when it is told", seed, at[0], at[1])
+			}
+			assert.GreaterOrEqual(t, waited, int(seeds)/10, "somebody waited in %d runs only", waited)
+		})
 	}
 }

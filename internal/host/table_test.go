@@ -15,11 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/field"
+	"github.com/aplomb-go/aplomb/internal/fleetlink"
+	"github.com/aplomb-go/aplomb/internal/host/concurrency"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/line"
 	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/pool"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/host/throttle"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -292,50 +296,36 @@ func TestIdleHostIsSmall(t *testing.T) {
 }
 
 func TestCanonical(t *testing.T) {
-	for _, row := range []struct{ scheme, host, want string }{
-		{"https", "example.com", "example.com"},
-		{"https", "EXAMPLE.com", "example.com"},
-		{"https", "example.com.", "example.com"},
-		{"https", "example.com:443", "example.com"},
-		{"https", "Example.COM.:443", "example.com"},
-		{"https", "example.com:80", "example.com:80"},
-		{"http", "example.com:80", "example.com"},
-		{"http", "example.com:443", "example.com:443"},
-		{"http", "example.com:8080", "example.com:8080"},
-		{"http", "example.com.:8080", "example.com:8080"},
-		{"http", "example.com:", "example.com"},
-		{"http", "127.0.0.1:80", "127.0.0.1"},
-		{"http", "[::1]", "[::1]"},
-		{"http", "[::1]:80", "[::1]"},
-		{"http", "[::1]:8080", "[::1]:8080"},
-		{"http", "[FE80::1%25en0]:8080", "[fe80::1%25en0]:8080"},
-		{"http", "[::1]:", "[::1]"},
-		{"http", "[0:0:0:0:0:0:0:1]", "[::1]"},
-		{"http", "[::0001]:8080", "[::1]:8080"},
-		{"http", "[fe80:0::1%eth0]:80", "[fe80::1%eth0]"},
-		{"http", "[::ffff:102:304]", "[::ffff:1.2.3.4]"},
-		{"ftp", "example.com:21", "example.com:21"},
-		{"http", "BÜCHER.example", "bücher.example"},
-		{"http", "", ""},
-		{"http", ".", ""},
-		{"http", ":80", ""},
-		{"http", ":8080", ":8080"},
-		{"http", "[", "["},
-		{"http", "0::80", "0::80"},
-		{"https", "::443", "::443"},
-		{"http", "FE80::1:", "fe80::1:"},
-		{"http", "a::B:8080", "a::b:8080"},
-		{"http", "[::1]X", "[::1]x"},
-		{"http", "a]", "a]"},
-		{"http", "]", "]"},
-		{"http", "example.com:08080", "example.com:8080"},
-		{"http", "example.com:0080", "example.com"},
-		{"https", "EXAMPLE.com:00443", "example.com"},
-		{"http", "[::1]:080", "[::1]"},
-		{"http", "example.com:0", "example.com:0"},
+	for want, hosts := range map[Key][]string{
+		{"https", "example.com"}:         {"example.com", "EXAMPLE.com", "example.com.", "example.com:443", "Example.COM.:443", "EXAMPLE.com:00443"},
+		{"https", "example.com:80"}:      {"example.com:80"},
+		{"http", "example.com"}:          {"example.com:80", "example.com:", "example.com:0080"},
+		{"http", "example.com:443"}:      {"example.com:443"},
+		{"http", "example.com:8080"}:     {"example.com:8080", "example.com.:8080", "example.com:08080"},
+		{"http", "127.0.0.1"}:            {"127.0.0.1:80"},
+		{"http", "[::1]"}:                {"[::1]", "[::1]:80", "[::1]:", "[0:0:0:0:0:0:0:1]", "[::1]:080"},
+		{"http", "[::1]:8080"}:           {"[::1]:8080", "[::0001]:8080"},
+		{"http", "[fe80::1%25en0]:8080"}: {"[FE80::1%25en0]:8080"},
+		{"http", "[fe80::1%eth0]"}:       {"[fe80:0::1%eth0]:80"},
+		{"http", "[::ffff:1.2.3.4]"}:     {"[::ffff:102:304]"},
+		{"ftp", "example.com:21"}:        {"example.com:21"},
+		{"http", "bücher.example"}:       {"BÜCHER.example"},
+		{"http", ""}:                     {"", ".", ":80"},
+		{"http", ":8080"}:                {":8080"},
+		{"http", "["}:                    {"["},
+		{"http", "0::80"}:                {"0::80"},
+		{"https", "::443"}:               {"::443"},
+		{"http", "fe80::1:"}:             {"FE80::1:"},
+		{"http", "a::b:8080"}:            {"a::B:8080"},
+		{"http", "[::1]x"}:               {"[::1]X"},
+		{"http", "a]"}:                   {"a]"},
+		{"http", "]"}:                    {"]"},
+		{"http", "example.com:0"}:        {"example.com:0"},
 	} {
-		assert.Equal(t, row.want, Canonical(row.scheme, row.host), "%s %q", row.scheme, row.host)
-		assert.Equal(t, Key{row.scheme, row.want}, KeyOf(&url.URL{Scheme: row.scheme, Host: row.host}))
+		for _, host := range hosts {
+			assert.Equal(t, want.Host, Canonical(want.Scheme, host), "%s %q", want.Scheme, host)
+			assert.Equal(t, want, KeyOf(&url.URL{Scheme: want.Scheme, Host: host}))
+		}
 	}
 }
 
@@ -395,15 +385,17 @@ func TestQuietAndCalm(t *testing.T) {
 		"nothing":         {func(m *Machines) { m.News(); m.Pools(); m.Limits().Pacing() }, true, true},
 		"a hold":          {func(m *Machines) { m.Limits().Throttle.Hold(0, 1, hosttest.Sec, throttle.Config{}, 0) }, false, false},
 		"news":            {func(m *Machines) { m.News().Begin(news.Change{}, func() {}) }, false, false},
+		"a failure":       {func(m *Machines) { m.Line.Failed(0, line.Failure{Scope: 1}) }, true, true},
 		"bad connections": {func(m *Machines) { m.Pools().Failed(m.Pools().Current(), pool.Proof, nil) }, true, false},
 		"a quota": {func(m *Machines) {
 			m.Limits().Pacing().Note(0, 1, pacing.Pass{}, field.Quota{Limit: 1, Reset: time.Second}, pacing.Config{})
 		}, true, false},
 	} {
 		s := new(State[int])
-		assert.True(t, s.Quiet() && s.Calm() && s.PoolsMade() == nil, "without machines")
+		assert.True(t, s.Quiet() && s.Calm() && s.PoolsMade() == nil && !s.Failing(), "without machines")
 		row.happens(s.Machines())
 		assert.Equal(t, []bool{row.quiet, row.calm}, []bool{s.Quiet(), s.Calm()}, "%s: quiet, calm", name)
+		assert.Equal(t, name == "a failure", s.Failing(), name)
 	}
 }
 
@@ -417,7 +409,54 @@ func TestMadeOnce(t *testing.T) {
 	assert.NotNil(t, r)
 	assert.Same(t, r, m.Rate(rate.Config{PerSecond: 2}))
 	assert.Nil(t, m.LimiterMade())
+	m.WakeFirst()
 	assert.Same(t, m.Limits().Concurrency(), m.LimiterMade())
+	inLine, atLimiter := queue.NewWaiter(), queue.NewWaiter()
+	for range 2 { // the second waits
+		m.Line.Enter(0, &line.Place{Sent: 1}, inLine, &line.Config{Probers: 1})
+		m.LimiterMade().Enter(0, new(concurrency.Slot), atLimiter, concurrency.Config{Max: 1})
+	}
+	m.WakeFirst()
+	assert.True(t, hosttest.Woken(inLine) && hosttest.Woken(atLimiter))
+
+	f := &fleet{host: struct{ fleetlink.Host }{}}
+	s = &State[int]{name: "http://h.test"}
+	assert.Equal(t, f.host, s.Join(f))
+	assert.Equal(t, "http://h.test", f.named)
+	assert.Same(t, &s.Machines().Line, f.line)
+}
+
+// A fleet has the same view of each host.
+type fleet struct {
+	fleetlink.Fleet
+	host  fleetlink.Host
+	named string
+	line  *line.Line
+}
+
+func (f *fleet) Host(name string, l *line.Line, _ func() *concurrency.Limiter) fleetlink.Host {
+	f.named, f.line = name, l
+	return f.host
+}
+
+// A host counts as used until it was not asked for a while.
+func TestUsedLately(t *testing.T) {
+	now := instant.At(time.Hour)
+	table := NewTable(10, func() instant.Instant { return now }, func(*State[int]) {})
+	a, b := table.Acquire(urlOf("http://a")), table.Acquire(urlOf("http://b"))
+	b.Release()
+	wants := func(after time.Duration, others, another bool) {
+		t.Helper()
+		now = now.Add(after)
+		assert.Equal(t, []bool{others, another}, []bool{table.UsedLately(b, time.Minute), table.UsedLately(a, time.Minute)}, "a, b")
+	}
+	wants(time.Minute-1, true, true)
+	wants(1, true, false) // a is in flight
+	a.Release()
+	touch(table, "b")
+	wants(time.Minute, false, true)
+	wants(time.Minute-1, false, true)
+	wants(1, false, false)
 }
 
 func TestStateFillsOneCacheLine(t *testing.T) {

@@ -36,6 +36,12 @@ func newSite(t *testing.T, rule policy.Rule) *site {
 	return &site{exchangetest.New(t, rule)}
 }
 
+// play runs a test in virtual time with a site. With a name it is a subtest.
+func play(t *testing.T, name string, rule policy.Rule, test func(*testing.T, *site)) {
+	t.Helper()
+	exchangetest.Play(t, name, rule, func(t *testing.T, s *exchangetest.Site) { test(t, &site{s}) })
+}
+
 // ends notes the response to a request.
 func (s *site) ends(t *testing.T, code int, v classify.Class, header ...string) {
 	t.Helper()
@@ -124,76 +130,72 @@ func TestAcquire(t *testing.T) {
 		"hold at the quota":       {paced.Or(holding).Or(limited), func(t *testing.T, s *site) { quota(t, s); time.AfterFunc(3*time.Second, func() { hold(t, s) }) }, 0, 0, 0, "", 7 * time.Second, "throttle pacing"},
 		"quota without a limit":   {holding, quota, 0, 0, 0, "", 0, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, row.rule)
-				row.before(t, s)
-				r, p, start := s.Request(t, row.deadline), new(Permit), time.Now()
-				var waited attempt.Queued
-				at := new(Permit)
-				assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.Registry.Now()), "at once")
-				at.Cancel()
-				var latest instant.Instant
-				if row.latest != 0 {
-					latest = s.Registry.Now().Add(row.latest)
-				}
-				if row.wait > 0 { // one comes before and leaves
-					left := s.Request(t, 0)
-					ctx, cancel := context.WithCancel(left.Ctx)
-					left.Ctx = ctx
-					go acquire(new(Permit), left)
-					synctest.Wait()
-					cancel()
-					synctest.Wait()
-				}
-				no := p.Acquire(r, &waited, latest)
-				took := time.Since(start)
-				assert.GreaterOrEqual(t, took, row.wait)
-				assert.LessOrEqual(t, took, row.wait+time.Second, "with the jitter of a hold")
-				if row.limit != "" {
-					require.NotNil(t, no)
-					assert.Equal(t, []any{row.why, row.limit, no.Why == exchange.WhyGone}, []any{no.Why, no.Limit, no.Err != nil})
-					if (no.Why == exchange.WhyLate || no.Why == exchange.WhyOverdue) && row.latest >= 0 {
-						assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
-						held := s.Registry.TimeOf(r.State.Machines().Limits().Throttle.State(r.Scope()).Open)
-						assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
-					}
-				} else {
-					assert.Nil(t, no)
-				}
-				var queued []string
-				for _, q := range []struct {
-					name string
-					d    time.Duration
-				}{{"throttle", waited.Throttle}, {"pacing", waited.Pacing}, {"limiter", waited.Concurrency}, {"rate", waited.Rate}} {
-					if q.d > 0 {
-						queued = append(queued, q.name)
-					}
-				}
-				full := no != nil && no.Why == exchange.WhyFull || waited.Concurrency > time.Second
-				late := no != nil && no.Limit == LimitRate || waited.Rate > time.Second
-				over := waited.Throttle > 0 && no == nil && s.Registry.Fleet == nil // told before there is a slot
-				for text, want := range map[string]bool{change(news.Crowded, false, 0, false): full, change(news.RateLimited, false, 0, false): late, change(news.Held, true, 0, false): over} {
-					assert.Equal(t, want, slices.Contains(s.Told, text), text)
-				}
-				assert.Equal(t, row.queued, strings.Join(queued, " "))
-				assert.Equal(t, no == nil && r.Rule.Concurrency, p.slot.Limiter != nil, "it has a slot")
-				p.Cancel()
-				p.Cancel()
-				time.Sleep(5 * time.Second)
+		play(t, name, row.rule, func(t *testing.T, s *site) {
+			row.before(t, s)
+			r, p, start := s.Request(t, row.deadline), new(Permit), time.Now()
+			var waited attempt.Queued
+			at := new(Permit)
+			assert.Equal(t, row.wait == 0 && row.limit == "", at.TryAcquire(r, s.Registry.Now()), "at once")
+			at.Cancel()
+			var latest instant.Instant
+			if row.latest != 0 {
+				latest = s.Registry.Now().Add(row.latest)
+			}
+			if row.wait > 0 { // one comes before and leaves
+				left := s.Request(t, 0)
+				ctx, cancel := context.WithCancel(left.Ctx)
+				left.Ctx = ctx
+				go acquire(new(Permit), left)
 				synctest.Wait()
-				again := new(Permit)
-				assert.Nil(t, acquire(again, s.Request(t, 0)), "what it held is free again")
-				again.Cancel()
-			})
+				cancel()
+				synctest.Wait()
+			}
+			no := p.Acquire(r, &waited, latest)
+			took := time.Since(start)
+			assert.GreaterOrEqual(t, took, row.wait)
+			assert.LessOrEqual(t, took, row.wait+time.Second, "with the jitter of a hold")
+			if row.limit != "" {
+				require.NotNil(t, no)
+				assert.Equal(t, []any{row.why, row.limit, no.Why == exchange.WhyGone}, []any{no.Why, no.Limit, no.Err != nil})
+				if (no.Why == exchange.WhyLate || no.Why == exchange.WhyOverdue) && row.latest >= 0 {
+					assert.WithinRange(t, no.Until, start.Add(4*time.Second), start.Add(8*time.Second))
+					held := s.Registry.TimeOf(r.State.Machines().Limits().Throttle.State(r.Scope()).Open)
+					assert.Equal(t, row.limit == LimitThrottle, no.Until.Equal(held), "a hold with its jitter")
+				}
+			} else {
+				assert.Nil(t, no)
+			}
+			var queued []string
+			for _, q := range []struct {
+				name string
+				d    time.Duration
+			}{{"throttle", waited.Throttle}, {"pacing", waited.Pacing}, {"limiter", waited.Concurrency}, {"rate", waited.Rate}} {
+				if q.d > 0 {
+					queued = append(queued, q.name)
+				}
+			}
+			full := no != nil && no.Why == exchange.WhyFull || waited.Concurrency > time.Second
+			late := no != nil && no.Limit == LimitRate || waited.Rate > time.Second
+			over := waited.Throttle > 0 && no == nil && s.Registry.Fleet == nil // told before there is a slot
+			for text, want := range map[string]bool{change(news.Crowded, false, 0, false): full, change(news.RateLimited, false, 0, false): late, change(news.Held, true, 0, false): over} {
+				assert.Equal(t, want, slices.Contains(s.Told, text), text)
+			}
+			assert.Equal(t, row.queued, strings.Join(queued, " "))
+			assert.Equal(t, no == nil && r.Rule.Concurrency, p.slot.Limiter != nil, "it has a slot")
+			p.Cancel()
+			p.Cancel()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			again := new(Permit)
+			assert.Nil(t, acquire(again, s.Request(t, 0)), "what it held is free again")
+			again.Cancel()
 		})
 	}
 }
 
 // A hold that is over makes nobody wait for another limit again.
 func TestAcquireAfterAHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, holding.Or(rated))
+	play(t, "", holding.Or(rated), func(t *testing.T, s *site) {
 		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
 		r, start := s.Request(t, 0), time.Now()
 		r.State.Machines().Limits().Throttle.Hold(s.Registry.Now(), r.Scope(), time.Second, throttle.Config{Jitter: -1}, 0)
@@ -268,8 +270,7 @@ func TestCost(t *testing.T) {
 
 // A forecast tells of the limit that takes longest.
 func TestForecast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, holding.Or(rated))
+	play(t, "", holding.Or(rated), func(t *testing.T, s *site) {
 		forecast := func() []any {
 			turn, limit := new(Permit).Forecast(s.Request(t, 0), time.Now())
 			return []any{turn, limit}
@@ -376,13 +377,10 @@ func removed(t *testing.T, s *site) {
 
 // What is told of the limits while they hold requests, and what the fleet is told.
 func TestTold(t *testing.T) {
-	in := func(t *testing.T, name string, rule policy.Rule, play func(*testing.T, *site)) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, rule)
-				s.Join()
-				play(t, s)
-			})
+	in := func(t *testing.T, name string, rule policy.Rule, test func(*testing.T, *site)) {
+		play(t, name, rule, func(t *testing.T, s *site) {
+			s.Join()
+			test(t, s)
 		})
 	}
 	in(t, "waits that nobody shares", policy.Rule{Classify: classify.Refusals, QuotaPacing: policy.On}, func(t *testing.T, s *site) {
@@ -535,34 +533,6 @@ func TestTold(t *testing.T) {
 		r := s.Request(t, 0)
 		assert.True(t, new(Permit).TryAcquire(r, s.Registry.Now()), "an Update turned holds off")
 	})
-	for name, row := range map[string]struct {
-		rule policy.Rule
-		of   news.Condition
-		room int
-	}{
-		"rate": {policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, news.RateLimited, 0}, "limiter": {limited, news.Crowded, 1},
-	} {
-		in(t, name, row.rule, func(t *testing.T, s *site) {
-			s.Registry.Fleet = nil
-			for i := range 3 {
-				go func() {
-					f, p := new(attempt.Attempt), new(Permit)
-					assert.Nil(t, acquire(p, s.Request(t, 0)))
-					p.Start(f)
-					time.AfterFunc(2*time.Second, f.Slot.Release)
-				}()
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				synctest.Wait()
-			}
-			time.Sleep(3 * time.Second)
-			synctest.Wait()
-			assert.Equal(t, []string{change(row.of, false, 0, false)}, s.Told)
-			assert.Equal(t, []any{1, row.room, instant.Instant(0)}, []any{s.Last.Waiting, s.Last.Room, s.Last.Until})
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
-			assert.Len(t, s.Told, 1, "the others have not waited for longer")
-		})
-	}
 	in(t, "slot", limited, func(t *testing.T, s *site) {
 		r, p, f := s.Request(t, 0), new(Permit), new(attempt.Attempt)
 		require.Nil(t, acquire(p, r))
@@ -621,17 +591,6 @@ func TestTold(t *testing.T) {
 		assert.Nil(t, new(Permit).Acquire(s.Request(t, 0), &waited, 0))
 		assert.Equal(t, attempt.Queued{Rate: 10 * time.Millisecond}, waited)
 		assert.Equal(t, 1017500*time.Microsecond, time.Since(start), "seven quarters of a token at the new rate")
-	})
-	in(t, "a new Max", limited, func(t *testing.T, s *site) {
-		p, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)
-		require.Nil(t, acquire(new(Permit), s.Request(t, 0)))
-		start := time.Now()
-		go func() { went <- acquire(p, r) }()
-		synctest.Wait()
-		s.Update(t, policy.Rule{Concurrency: policy.Concurrency{Max: 2}})
-		s.Request(t, 0)
-		assert.Nil(t, <-went)
-		assert.Equal(t, start, time.Now())
 	})
 	in(t, "a rate that is turned on", limited, func(t *testing.T, s *site) {
 		first, r, went := new(Permit), s.Request(t, 0), make(chan *exchange.Rejection)

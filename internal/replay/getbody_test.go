@@ -132,9 +132,8 @@ func TestGetBodyUnderConcurrency(t *testing.T) {
 			require.NoError(t, b.GetBody(t.Context()))
 		}
 		last := next(b)
-		got, err := io.ReadAll(last)
-		require.NoError(t, err)
-		require.True(t, text == string(got), "%d bytes", len(got))
+		got := mustRead(t, last)
+		require.True(t, text == got, "%d bytes", len(got))
 		b.Finish()
 		require.NoError(t, last.Close())
 		bases.Wait()
@@ -156,8 +155,7 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 		assert.Equal(t, "text", mustRead(t, attempt))
 		assert.False(t, b.Concurrent())
 		assert.NoError(t, rewind(b))
-		_, err = attempt.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(attempt))
 		assert.NoError(t, attempt.Close())
 		assert.Len(t, bodies, n+1, "the body is made when it is needed")
 		require.NoError(t, b.GetBody(t.Context()))
@@ -173,20 +171,6 @@ func TestGetBodyForEachAttempt(t *testing.T) {
 	for i, made := range bodies {
 		assert.Equal(t, 1, made.closed(), "body %d", i)
 	}
-}
-
-// The last attempt closes its body itself, and twice does no harm.
-func TestGetBodyOfTheLastAttempt(t *testing.T) {
-	src := oneShot("text")
-	b := withGetBody(t, src, noBody)
-	attempt := next(b)
-	b.Finish()
-	assert.Zero(t, src.closed(), "the attempt reads it")
-	assert.Equal(t, "text", mustRead(t, attempt))
-	assert.NoError(t, attempt.Close())
-	assert.NoError(t, attempt.Close())
-	b.Finish()
-	assert.Equal(t, 1, src.closed(), "times closed")
 }
 
 func noBody() (io.ReadCloser, error) { return nil, nil }
@@ -211,27 +195,25 @@ func TestGetBodyEndsOnce(t *testing.T) {
 // A body that fails to be read or closed is at fault, and not replayable.
 func TestGetBodyThatBreaks(t *testing.T) {
 	failed := errors.New("failed")
-	b := withGetBody(t, &body{Reader: readerFunc(func([]byte) (int, error) { return 0, failed })}, noBody)
-	attempt := next(b)
-	_, err := attempt.Read(make([]byte, 1))
-	assert.Equal(t, failed, err)
-	assert.True(t, b.Broke())
-	assert.EqualError(t, b.Why(), "its Read failed: failed")
-	b = withGetBody(t, failsToClose{strings.NewReader("text"), failed}, noBody)
-	attempt = next(b)
-	assert.False(t, b.Broke())
-	assert.NoError(t, b.Why())
-	assert.Equal(t, failed, attempt.Close())
-	assert.True(t, b.Broke())
-	assert.EqualError(t, b.Why(), "its Close failed: failed")
+	for why, call := range map[string]func(io.ReadCloser) error{
+		"its Read failed: failed":  func(r io.ReadCloser) error { return readErr(r) },
+		"its Close failed: failed": io.ReadCloser.Close,
+	} {
+		b := withGetBody(t, failing{failed}, noBody)
+		attempt := next(b)
+		assert.False(t, b.Broke())
+		assert.NoError(t, b.Why())
+		assert.Equal(t, failed, call(attempt))
+		assert.True(t, b.Broke())
+		assert.EqualError(t, b.Why(), why)
+	}
 }
 
-type failsToClose struct {
-	io.Reader
-	err error
-}
+// A failing body fails in its methods.
+type failing struct{ err error }
 
-func (b failsToClose) Close() error { return b.err }
+func (b failing) Read([]byte) (int, error) { return 0, b.err }
+func (b failing) Close() error             { return b.err }
 
 // A body that is shorter than the last one has no clean end, whatever its type is.
 func TestGetBodyThatIsShorter(t *testing.T) {
@@ -262,8 +244,7 @@ func TestGetBodyByTheBase(t *testing.T) {
 		again, err := getBody()
 		require.NoError(t, err)
 		assert.Equal(t, "text", mustRead(t, again))
-		_, err = first.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(first))
 		first = again
 	}
 	require.NoError(t, rewind(b))
@@ -327,14 +308,10 @@ func TestGetBodyThatBlocks(t *testing.T) {
 			})
 			_, forBase := b.Next(t.Context(), 1)
 			require.NoError(t, rewind(b))
-			ended, cancel := context.WithCancel(t.Context())
-			cancel()
-			assert.Equal(t, ErrEnded, b.GetBody(ended), name)
+			assert.Equal(t, ErrEnded, b.GetBody(within(t, 0)), name)
 			assert.Zero(t, calls, "calls, %v", name)
-			short, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
 			start := time.Now()
-			assert.Equal(t, ErrEnded, b.GetBody(short), name)
+			assert.Equal(t, ErrEnded, b.GetBody(within(t, time.Second)), name)
 			assert.Equal(t, time.Second, time.Since(start), name)
 			assert.Equal(t, ErrEnded, b.Why(), name)
 			assert.Equal(t, ErrBusy, rewind(b), name)
@@ -352,19 +329,15 @@ func TestGetBodyThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &body{Reader: readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF })}
 		b := withGetBody(t, slow, noBody)
-		ctx, cancel := context.WithTimeout(t.Context(), MaxBusy/2)
-		defer cancel()
-		attempt, forBase := b.Next(ctx, 1)
+		attempt, forBase := b.Next(within(t, MaxBusy/2), 1)
 		go func() { _, _ = attempt.Read(make([]byte, 1)) }()
 		synctest.Wait()
 		_, err := forBase()
 		assert.Equal(t, ErrEnded, err, "while it waits for a Read")
 		b.Detach(t.Context())
-		_, err = attempt.Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err, "a Read that takes too long leaves the body to its attempt")
+		assert.Equal(t, io.EOF, readErr(attempt), "a Read that takes too long leaves the body to its attempt")
 		b.Detach(t.Context())
-		_, err = attempt.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(attempt))
 		assert.Equal(t, 1, slow.closed(), "times closed")
 	})
 }
@@ -419,6 +392,19 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// within returns a context that ends after a time.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// readErr returns the error of a Read.
+func readErr(r io.Reader) error {
+	_, err := r.Read(make([]byte, 1))
+	return err
+}
+
 func noisy(n int) string {
 	text := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{7}).Read(text)
@@ -444,8 +430,7 @@ func TestCloseDuringRead(t *testing.T) {
 		assert.ErrorIs(t, <-ended, io.ErrClosedPipe)
 		_, err := pw.Write([]byte("x"))
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
-		_, err = v.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(v))
 		assert.NoError(t, v.Close())
 	})
 }
@@ -475,9 +460,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 				assert.NoError(t, err)
 				assert.NoError(t, rewind(b))
 				time.Sleep(2 * MaxBusy) // the body is not closed by the Close of the old attempt
-				text, err := io.ReadAll(next(b))
-				assert.NoError(t, err)
-				assert.Equal(t, "x", string(text))
+				assert.Equal(t, "x", mustRead(t, next(b)))
 			} else {
 				assert.ErrorIs(t, err, io.ErrClosedPipe)
 				assert.Equal(t, errBlocked, rewind(b))

@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -44,11 +44,9 @@ func TestStreamThatSeeks(t *testing.T) {
 	for range 2 {
 		old := next(b)
 		assert.Equal(t, "text", mustRead(t, old))
-		_, err := old.Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err)
+		assert.Equal(t, io.EOF, readErr(old))
 		require.NoError(t, rewind(b))
-		_, err = old.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(old))
 	}
 	assert.Equal(t, 3, f.seeks, "seeks")
 	assert.False(t, b.Concurrent())
@@ -111,8 +109,7 @@ func TestStreamThatIsKept(t *testing.T) {
 		assert.NoError(t, attempt.Close(), "and yet net/http may send it over another connection")
 		assert.Equal(t, "text", mustRead(t, attempt))
 		assert.NoError(t, attempt.Close())
-		_, err = attempt.Read(make([]byte, 1))
-		assert.Equal(t, ErrDetached, err)
+		assert.Equal(t, ErrDetached, readErr(attempt))
 		assert.Zero(t, src.closed(), "another attempt may follow")
 		require.NoError(t, rewind(b))
 	}
@@ -120,8 +117,7 @@ func TestStreamThatIsKept(t *testing.T) {
 	require.NoError(t, unread.Close())
 	b.Finish()
 	assert.Equal(t, 1, src.closed(), "times closed")
-	_, err := unread.Read(make([]byte, 1))
-	assert.Equal(t, ErrDetached, err, "no attempt may follow")
+	assert.Equal(t, ErrDetached, readErr(unread), "no attempt may follow")
 }
 
 // A body that failed cannot be sent again, and is at fault.
@@ -184,16 +180,27 @@ func TestMemoryOfAStream(t *testing.T) {
 	}
 }
 
-// A body that is sent once is closed by its attempt.
+// A body that is sent once, or for the last time, is closed by its attempt.
 func TestOnce(t *testing.T) {
-	src := oneShot("text")
-	b := Once(put(t, src), new(Pool))
-	attempt := next(b)
-	assert.NoError(t, attempt.Close())
-	assert.Equal(t, 1, src.closed(), "times closed")
-	assert.NoError(t, attempt.Close())
-	b.Finish()
-	assert.Equal(t, 1, src.closed(), "times closed")
+	for _, made := range []bool{false, true} {
+		src := oneShot("text")
+		b := Once(put(t, src), new(Pool))
+		if made {
+			b = withGetBody(t, src, noBody)
+		}
+		attempt := next(b)
+		if made {
+			b.Finish()
+			assert.Zero(t, src.closed(), "the attempt reads it")
+			assert.Equal(t, "text", mustRead(t, attempt))
+		}
+		for range 2 {
+			assert.NoError(t, attempt.Close())
+			assert.Equal(t, 1, src.closed(), "times closed")
+			b.Finish()
+		}
+		assert.Equal(t, 1, src.closed(), "times closed")
+	}
 	assert.True(t, Once(put(t, strings.NewReader("text")), new(Pool)).Concurrent(), "a body in memory is as always")
 }
 
@@ -215,12 +222,7 @@ func TestRewindDuringARead(t *testing.T) {
 				if made {
 					b = withGetBody(t, slow, func() (io.ReadCloser, error) { return oneShot("x"), nil })
 				}
-				ctx := t.Context()
-				if row.ends > 0 {
-					short, cancel := context.WithTimeout(ctx, row.ends)
-					defer cancel()
-					ctx = short
-				}
+				ctx := within(t, cmp.Or(row.ends, time.Hour))
 				attempt, read := next(b), make(chan error, 2)
 				go func() {
 					_, err := attempt.Read(make([]byte, 1))

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // A step is what a Read of a script returns.
@@ -221,7 +223,7 @@ func TestRequestForMissingBytes(t *testing.T) {
 			s.from.Header.Set("Range", row.asked)
 			code, header = 206, append(header, "Content-Range: "+row.has)
 		}
-		resp := response(s.from, code, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), header...)
+		resp := response(s.from, code, testkit.CutAt("ab", lost), header...)
 		_, err := io.ReadAll(wrapped(s, s.from, resp, 5).Body)
 		assert.Equal(t, &ended{row.first + 2, lost, errCut}, err, name)
 		assert.Equal(t, http.Header{"Accept": {"a/b"}, "Range": {row.want}, "If-Range": {`"v1"`}}, rest.Header, name)
@@ -232,10 +234,6 @@ func TestRequestForMissingBytes(t *testing.T) {
 	}
 }
 
-type badReader struct{ err error }
-
-func (r badReader) Read([]byte) (int, error) { return 0, r.err }
-
 // A request with a body in memory has it again.
 func TestRequestHasItsBodyAgain(t *testing.T) {
 	s := &sender{from: query("text")}
@@ -243,9 +241,9 @@ func TestRequestHasItsBodyAgain(t *testing.T) {
 	s.send = func(req *http.Request) (*http.Response, error) {
 		all, _ := io.ReadAll(req.Body)
 		bodies = append(bodies, string(all))
-		return response(req, 206, io.NopCloser(badReader{lost}), tag, "Content-Range: bytes 2-9/10"), nil
+		return response(req, 206, testkit.CutAt("", lost), tag, "Content-Range: bytes 2-9/10"), nil
 	}
-	resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), tag)
+	resp := response(s.from, 200, testkit.CutAt("ab", lost), tag)
 	_, err := io.ReadAll(wrapped(s, s.from, resp, 2).Body)
 	assert.Equal(t, &ended{2, lost, ErrLimit}, err)
 	assert.Equal(t, []string{"text", "text"}, bodies)
@@ -285,7 +283,7 @@ func TestRangeThatIsFetchedAgain(t *testing.T) {
 		return resp, nil
 	}
 	first, _ := s.send(s.from)
-	first.Body = io.NopCloser(io.MultiReader(strings.NewReader(text[:600]), badReader{lost}))
+	first.Body = testkit.CutAt(text[:600], lost)
 	plan, err := Check(s.from, first, &Terms{Max: 1, Again: 600})
 	require.NoError(t, err)
 	got, err := io.ReadAll(&Body{Plan: plan, Fetcher: s})
@@ -313,53 +311,43 @@ func TestPartWithTooManyBytes(t *testing.T) {
 	assert.Equal(t, &ended{4, errLong, ErrFinal}, err)
 }
 
-// Only parts of MinProgress bytes are progress, after which as many continuations may follow again.
-func TestProgress(t *testing.T) {
-	for size, most := range map[int]int{64 << 10: 9, 64<<10 - 1: 3} {
-		at, parts := 10, 0
-		s := &sender{from: getRequest(t, "http://h.test/")}
-		s.send = func(req *http.Request) (*http.Response, error) {
-			if parts++; parts > 8 {
-				return nil, errCut
-			}
-			r := "Content-Range: bytes " + strings.TrimPrefix(req.Header.Get("Range"), "bytes=") + "9999999/10000000"
-			at += size
-			return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", size)), badReader{lost})), tag, r), nil
+// cutParts reads a body that begins at first and is cut after ten bytes. Each part of it has as many bytes as size says, and is cut
+// as well. If size says 0, no part comes. It returns how many parts were sent for, where the body ended, and why.
+func cutParts(t *testing.T, first int64, limit int, size func(part int) int) (parts int, at int64, err error) {
+	at = first + 10
+	s := &sender{from: getRequest(t, "http://h.test/")}
+	rest := func(from int64) string { return fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", from) }
+	s.send = func(req *http.Request) (*http.Response, error) {
+		parts++
+		n := size(parts)
+		if n == 0 {
+			return nil, errCut
 		}
-		resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag)
-		text, err := io.ReadAll(wrapped(s, s.from, resp, 3).Body)
-		assert.Error(t, err)
-		assert.Len(t, text, at)
-		assert.Equal(t, most, parts, "parts of %d bytes", size)
-		assert.Equal(t, size < 64<<10, s.told.cause == ErrLimit, "parts of %d bytes", size)
+		from := at
+		at += int64(n)
+		return response(req, 206, testkit.CutAt(strings.Repeat("x", n), lost), tag, rest(from)), nil
 	}
+	resp := response(s.from, 200, testkit.CutAt("0123456789", lost), tag)
+	if first > 0 {
+		s.from.Header.Set("Range", fmt.Sprintf("bytes=%d-", first))
+		resp = response(s.from, 206, resp.Body, tag, rest(first))
+	}
+	_, err = io.ReadAll(wrapped(s, s.from, resp, limit).Body)
+	return parts, at, err
 }
 
-// The bytes before a range are no progress, and progress lets as many continuations follow again.
-func TestProgressCounts(t *testing.T) {
-	const first = 4 * MinProgress
-	at := int64(first + 10)
-	parts := 0
-	s := &sender{from: getRequest(t, "http://h.test/")}
-	s.from.Header.Set("Range", fmt.Sprintf("bytes=%d-", first))
-	s.send = func(req *http.Request) (*http.Response, error) {
-		size := int64(1)
-		if parts++; parts == 2 {
-			size = MinProgress
-		}
-		r := fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", at)
-		at += size
-		return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", int(size))), badReader{lost})), tag, r), nil
+// Only parts of MinProgress bytes are progress, after which as many continuations may follow again. The bytes before a range are none.
+func TestProgress(t *testing.T) {
+	for size, most := range map[int]int{64 << 10: 9, 64<<10 - 1: 3} {
+		parts, at, err := cutParts(t, 0, 3, func(part int) int { return map[bool]int{true: size}[part <= 8] })
+		assert.Equal(t, most, parts, "parts of %d bytes", size)
+		assert.Equal(t, &ended{at, lost, map[bool]error{true: ErrLimit, false: errCut}[size < 64<<10]}, err)
 	}
-	resp := response(s.from, 206, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag,
-		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
-	_, err := io.ReadAll(wrapped(s, s.from, resp, 2).Body)
+	const first = 4 * MinProgress
+	parts, at, err := cutParts(t, first, 2, func(part int) int { return map[bool]int{true: MinProgress, false: 1}[part == 2] })
 	assert.Equal(t, &ended{at, lost, ErrLimit}, err)
 	assert.Equal(t, 5, parts, "two without progress, of which the last has some; one after it, and two without")
-	parts = 0
-	resp = response(s.from, 206, io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), badReader{lost})), tag,
-		fmt.Sprintf("Content-Range: bytes %d-9999999/10000000", first))
-	_, err = io.ReadAll(wrapped(s, s.from, resp, 0).Body)
+	parts, _, err = cutParts(t, first, 0, func(int) int { return 1 })
 	assert.Equal(t, &ended{first + 10, lost, ErrLimit}, err)
 	assert.Zero(t, parts)
 }
@@ -532,7 +520,7 @@ func TestDeadlineOfAContinuation(t *testing.T) {
 				assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
 				return nil, req.Context().Err()
 			}
-			resp := response(s.from, 200, io.NopCloser(io.MultiReader(strings.NewReader("ab"), badReader{lost})), tag)
+			resp := response(s.from, 200, testkit.CutAt("ab", lost), tag)
 			_, err := io.ReadAll(wrapped(s, s.from, resp, 5).Body)
 			assert.Equal(t, &ended{2, lost, context.DeadlineExceeded}, err)
 		}

@@ -19,28 +19,60 @@ import (
 
 func headHash(resp *http.Response) uint64 { return fingerprintOf(resp, true).header }
 
+// Fields that tell of the contents, and fields in which two responses to the same GET may differ: those of the profiles' providers,
+// which are GitHub, AWS, Azure, Google, OpenAI, Anthropic, Stripe, Slack, Discord, Cloudflare and registries, and some more.
+const (
+	tell = "Server Content-Type Cache-Control Vary ETag Last-Modified X-OAuth-Scopes X-Accepted-OAuth-Scopes " +
+		"Github-Authentication-Token-Expiration X-GitHub-Media-Type X-GitHub-Api-Version-Selected Link " +
+		"Strict-Transport-Security Content-Security-Policy x-amz-crc32 x-amz-version-id x-amz-server-side-encryption " +
+		"x-amz-bucket-region Pragma x-ms-request-charge x-ms-session-token x-ms-continuation x-goog-generation " +
+		"x-goog-metageneration x-goog-stored-content-length x-goog-hash Alt-Svc access-control-expose-headers " +
+		"openai-organization openai-project openai-version x-openai-proxy-wasm anthropic-organization-id X-Robots-Tag " +
+		"Access-Control-Max-Age Stripe-Version X-Stripe-Priority-Routing-Enabled " +
+		"X-Stripe-Routing-Context-Priority-Tier X-Wc x-slack-backend x-edge-backend x-slack-shared-secret-outcome " +
+		"api-version docker-content-digest docker-distribution-api-version docker-ratelimit-source " +
+		"Content-Encoding Content-Range Repr-Digest Digest Content-Md5 X-Amz-Checksum-Sha256 X-Next-Cursor X-Total-Count X-Rates"
+	differ = "Date X-RateLimit-Limit X-RateLimit-Remaining X-RateLimit-Reset X-RateLimit-Used X-RateLimit-Resource " +
+		"X-GitHub-Request-Id x-amzn-RequestId x-amz-request-id x-amz-id-2 X-Amzn-Trace-Id x-amz-apigw-id X-Amz-Cf-Id " +
+		"X-Amz-Cf-Pop X-Cache Via Expires x-ms-ratelimit-remaining-subscription-reads " +
+		"x-ms-ratelimit-remaining-subscription-global-reads x-ms-request-id x-ms-correlation-request-id " +
+		"x-ms-routing-request-id x-ms-operation-identifier X-MSEdge-Ref x-ms-activity-id x-ms-request-duration-ms " +
+		"X-GUploader-UploadID Age X-Cloud-Trace-Context X-Goog-Correlation-Id Server-Timing openai-processing-ms " +
+		"x-envoy-upstream-service-time x-ratelimit-limit-requests x-ratelimit-limit-tokens " +
+		"x-ratelimit-remaining-requests x-ratelimit-remaining-tokens x-ratelimit-reset-requests " +
+		"x-ratelimit-reset-tokens x-request-id CF-Cache-Status Set-Cookie CF-RAY anthropic-ratelimit-requests-limit " +
+		"anthropic-ratelimit-requests-remaining anthropic-ratelimit-requests-reset " +
+		"anthropic-ratelimit-input-tokens-remaining anthropic-ratelimit-unified-5h-reset request-id Connection " +
+		"Reporting-Endpoints x-slack-req-id x-slack-unique-id x-envoy-attempt-count x-backend x-server " +
+		"x-ratelimit-bucket x-ratelimit-reset-after Report-To NEL cf-auditlog-id ratelimit ratelimit-policy " +
+		"ratelimit-limit ratelimit-remaining X-Served-By X-Cache-Hits X-Timer"
+)
+
 // A second response has to agree in all that the caller has seen of the first.
 func TestHeadersAgree(t *testing.T) {
+	mayDiffer := http.Header{}
+	for name := range strings.FieldsSeq(differ) {
+		mayDiffer.Set(name, name)
+	}
 	first := func() *http.Response {
-		return &http.Response{StatusCode: 200, ContentLength: 100, Header: http.Header{
-			"Content-Type": {"a/b"}, "Content-Encoding": {"br"}, "Content-Range": {"bytes 0-99/200"}, "Repr-Digest": {"a"},
-			"Digest": {"c"}, "Content-Md5": {"d"}, "Etag": {"W/e"}, "Last-Modified": {"f"}, "X-Amz-Checksum-Sha256": {"g"},
-			"Link": {"h"}, "X-Next-Cursor": {"i"}, "X-Total-Count": {"j"}, "X-Rates": {"k"}, "X-Amz-Version-Id": {"l"}, "": {"m"},
-			"Date": {"n"}, "X-Request-Id": {"o"}, "X-Ratelimit-Remaining": {"p"}, "Set-Cookie": {"q"},
-		}}
+		h := maps.Clone(mayDiffer)
+		for name := range strings.FieldsSeq(tell) {
+			h.Set(name, http.CanonicalHeaderKey(name))
+		}
+		h[""] = []string{"x"}
+		return &http.Response{StatusCode: 200, ContentLength: 100, Header: h}
 	}
 	head := headHash(first())
 	assert.Equal(t, head, headHash(first()))
-	for name := range first().Header {
-		mayDiffer := name == "Date" || name == "X-Request-Id" || name == "X-Ratelimit-Remaining" || name == "Set-Cookie"
-		for change, values := range map[string][]string{"another": {"x"}, "absent": nil, "two": {first().Header[name][0], "x"}} {
+	for name, values := range first().Header {
+		for change, values := range map[string][]string{"another": {"y"}, "absent": nil, "two": {values[0], "y"}} {
 			second := first()
 			if values == nil {
 				delete(second.Header, name)
 			} else {
 				second.Header[name] = values
 			}
-			assert.Equal(t, mayDiffer, head == headHash(second), "%s: %s", name, change)
+			assert.Equal(t, mayDiffer[name] != nil, head == headHash(second), "%s: %s", name, change)
 		}
 	}
 	for name, change := range map[string]func(*http.Response){
@@ -48,9 +80,11 @@ func TestHeadersAgree(t *testing.T) {
 		"length":       func(r *http.Response) { r.ContentLength = 101 },
 		"no length":    func(r *http.Response) { r.ContentLength = -1 },
 		"decompressed": func(r *http.Response) { r.Uncompressed = true },
-		"swapped":      func(r *http.Response) { r.Header["Digest"], r.Header["Content-Md5"] = []string{"d"}, []string{"c"} },
-		"a new field":  func(r *http.Response) { r.Header["X-New"] = []string{""} },
-		"one for two":  func(r *http.Response) { r.Header["Link"] = []string{"h", ""} },
+		"swapped": func(r *http.Response) {
+			r.Header["Digest"], r.Header["Content-Md5"] = []string{"Content-Md5"}, []string{"Digest"}
+		},
+		"a new field": func(r *http.Response) { r.Header["X-New"] = []string{""} },
+		"one for two": func(r *http.Response) { r.Header["Link"] = []string{"Link", ""} },
 	} {
 		second := first()
 		change(second)
@@ -61,231 +95,6 @@ func TestHeadersAgree(t *testing.T) {
 	third := first()
 	third.Header["Link"] = []string{"h", "x"}
 	assert.NotEqual(t, headHash(second), headHash(third), "the order of values")
-}
-
-// Each provider of a profile marks its responses in its own way. Two responses to the same GET
-// agree, and they don't if they tell of other contents. Each line has a name, the value of the first response, and
-// that of the second if it is another.
-func TestHeadersOfProvidersAgree(t *testing.T) {
-	for provider, lines := range map[string]string{
-		"github": `
-Server|github.com
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:07 GMT
-Content-Type|application/json; charset=utf-8
-Cache-Control|private, max-age=60, s-maxage=60
-Vary|Accept, Authorization, Cookie, X-GitHub-OTP, Accept-Encoding, Accept, X-Requested-With
-ETag|W/"33d63b8f6d9e"
-Last-Modified|Sun, 05 Jan 2025 21:12:40 GMT
-X-OAuth-Scopes|repo
-X-Accepted-OAuth-Scopes|
-Github-Authentication-Token-Expiration|2025-03-01 00:00:00 UTC
-X-GitHub-Media-Type|github.v3; format=json
-X-GitHub-Api-Version-Selected|2022-11-28
-Link|<https://api.github.com/repositories/1/issues?page=2>; rel="next"
-X-RateLimit-Limit|5000|7
-X-RateLimit-Remaining|4987|4986
-X-RateLimit-Reset|1736160000|1736163600
-X-RateLimit-Used|13|14
-X-RateLimit-Resource|core|core0
-X-GitHub-Request-Id|C0DE:1F2A:3B4C5D|C0DE:2A1F:5D4C3B
-Strict-Transport-Security|max-age=31536000; includeSubdomains; preload
-Content-Security-Policy|default-src 'none'`,
-		"aws": `
-x-amzn-RequestId|4KBNVRGD25RG1KEO9UT4V3FQDJVV4KQNSO5AEMVJF66Q9ASUAAJG|9C6G8SCR0R5VHQ2GJ8KQ2AO2UVVV4KQNSO5AEMVJF66Q9ASUAAJG
-x-amz-request-id|79104EXAMPLEB723|318BC8BC148832E5
-x-amz-id-2|IOWQ4fDEXAMPLEQM+ey7N9WgVhSnQ6JEXAMPLEZb7hSQDASK+Jd1vEXAMPLEa3Km|eftixk72aD6Ap51TnqcoF8eFidJG9Z/2mkiDFu8yU9AS1ed4OpIszj7UDNEHGran
-X-Amzn-Trace-Id|Root=1-5f84c7a1-1|Root=1-5f84c7a9-2
-x-amz-apigw-id|UXEXAMPLE1=|UXEXAMPLE2=
-X-Amz-Cf-Id|_1R3XAmPlE==|_2R3XAmPlE==
-X-Amz-Cf-Pop|FRA56-P4|FRA60-P1
-X-Cache|Miss from cloudfront|Hit from cloudfront
-Via|1.1 8f22423015641505b8c857a37450d6c0.cloudfront.net (CloudFront)|1.1 2b14bfcd.cloudfront.net (CloudFront)
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:02 GMT
-x-amz-crc32|2745614147
-x-amz-version-id|3HL4kqtJlcpXroDTDmJ+rmSpXd3dIbrHY+MTRCxf3vjVBH40Nr8X8gdRQBpUMLUo
-x-amz-server-side-encryption|AES256
-x-amz-bucket-region|us-east-1
-Content-Type|application/x-amz-json-1.0
-Server|Server`,
-		"azure": `
-Cache-Control|no-cache
-Pragma|no-cache
-Content-Type|application/json; charset=utf-8
-Expires|-1|0
-x-ms-ratelimit-remaining-subscription-reads|11999|11998
-x-ms-ratelimit-remaining-subscription-global-reads|3749|3748
-x-ms-request-id|5c3a1b8e-7f2d-4a0c-9d8e-000000000001|5c3a1b8e-7f2d-4a0c-9d8e-000000000002
-x-ms-correlation-request-id|5c3a1b8e-7f2d-4a0c-9d8e-000000000001|5c3a1b8e-7f2d-4a0c-9d8e-000000000002
-x-ms-routing-request-id|WESTEUROPE:20250106T100000Z:5c3a1b8e|WESTEUROPE:20250106T100003Z:6d3a1b8e
-x-ms-operation-identifier|tenantId=1,objectId=2/westeurope/5c3a|tenantId=1,objectId=2/westeurope/6d3a
-X-MSEdge-Ref|Ref A: 1 Ref B: AMS231020512021 Ref C: 2025-01-06T10:00:00Z|Ref A: 2 Ref B: AMS231020512021 Ref C: 2025-01-06T10:00:03Z
-X-Cache|CONFIG_NOCACHE|TCP_HIT
-x-ms-activity-id|00000000-0000-0000-0000-000000000003|00000000-0000-0000-0000-000000000004
-x-ms-request-duration-ms|1.318|2.004
-x-ms-request-charge|2.83
-x-ms-session-token|0:-1#12
-x-ms-continuation|+RID:~abc
-Strict-Transport-Security|max-age=31536000; includeSubDomains
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:03 GMT`,
-		"google_cloud": `
-X-GUploader-UploadID|ABg5-UxcEyzU5lPixHuyElJO|ADPycdtmn2NkzHCjlqVAEthS
-Expires|Mon, 06 Jan 2025 11:00:00 GMT|Mon, 06 Jan 2025 11:00:05 GMT
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:05 GMT
-Age|2815|2820
-Cache-Control|public, max-age=3600
-x-goog-generation|1602862696015592
-x-goog-metageneration|1
-x-goog-stored-content-length|895744
-x-goog-hash|crc32c=YtwUCg==
-X-Cloud-Trace-Context|105445aa7843bc8bf206b120001000/1;o=1|205445aa7843bc8bf206b120001000/1;o=1
-X-Goog-Correlation-Id|FGN7H2Vxp5I|GGN7H2Vxp5I
-Server-Timing|gfet4t7; dur=123|gfet4t7; dur=98
-Vary|Origin
-Alt-Svc|h3=":443"; ma=2592000,h3-29=":443"; ma=2592000
-Server|ESF
-Content-Type|application/json; charset=UTF-8`,
-		"openai": `
-Date|Wed, 08 Oct 2025 16:08:59 GMT|Wed, 08 Oct 2025 16:09:01 GMT
-Content-Type|application/json
-access-control-expose-headers|X-Request-ID
-openai-organization|acme
-openai-processing-ms|26|41
-openai-project|proj_1
-openai-version|2020-10-01
-x-envoy-upstream-service-time|187|203
-x-openai-proxy-wasm|v0.1
-x-ratelimit-limit-requests|5000|7
-x-ratelimit-limit-tokens|2000000|7
-x-ratelimit-remaining-requests|4999|4998
-x-ratelimit-remaining-tokens|1999956|1999912
-x-ratelimit-reset-requests|12ms|24ms
-x-ratelimit-reset-tokens|1ms|2ms
-x-request-id|req_4e1cf3c0de2a49838af9b7e8959d366d|req_5e1cf3c0de2a49838af9b7e8959d366d
-CF-Cache-Status|DYNAMIC|MISS
-Set-Cookie|__cf_bm=1; path=/; HttpOnly|__cf_bm=2; path=/; HttpOnly
-CF-RAY|98b6c1d2ae1f3c5d-FRA|98b6c1deef203c5d-FRA
-Server|cloudflare
-alt-svc|h3=":443"; ma=86400`,
-		"anthropic": `
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:09 GMT
-Content-Type|application/json
-anthropic-ratelimit-requests-limit|1000|7
-anthropic-ratelimit-requests-remaining|999|998
-anthropic-ratelimit-requests-reset|2025-01-06T10:00:01Z|2025-01-06T10:00:10Z
-anthropic-ratelimit-input-tokens-remaining|80000|79000
-anthropic-ratelimit-unified-5h-reset|1736164800|7
-anthropic-organization-id|org_1
-request-id|req_018EeWyXxfu5pfWkrYcMdjWG|req_019EeWyXxfu5pfWkrYcMdjWG
-via|1.1 google|1.1 google, 1.1 varnish
-x-envoy-upstream-service-time|1187|903
-X-Robots-Tag|none
-CF-Cache-Status|DYNAMIC|MISS
-CF-RAY|8fdb1c2a3b4c5d6e-AMS|8fdb1c9f3b4c5d6e-AMS
-Server|cloudflare`,
-		"stripe": `
-Server|nginx
-Date|Thu, 12 Mar 2026 15:43:19 GMT|Thu, 12 Mar 2026 15:43:27 GMT
-Content-Type|application/json
-Connection|keep-alive|close
-Access-Control-Max-Age|300
-Cache-Control|no-cache, no-store
-Content-Security-Policy|default-src 'none'; report-uri https://q.stripe.com/csp-violation?q=XbpkE0Obtc
-Request-Id|req_oO90bjpncihdQ5|req_QwaBsD8UhMEK4K
-Reporting-Endpoints|coop="https://q.stripe.com/coop-report?s=payins-bapi-srv"|coop="https://q.stripe.com/coop-report?s=mono"
-Stripe-Version|2022-11-15
-Vary|Origin
-X-Stripe-Priority-Routing-Enabled|true
-X-Stripe-Routing-Context-Priority-Tier|api-testmode
-X-Wc|ABGHIJ`,
-		"slack": `
-date|Fri, 31 May 2024 23:43:47 GMT|Fri, 31 May 2024 23:43:49 GMT
-server|Apache
-vary|Accept-Encoding
-x-slack-req-id|SOOT8UH76NVEXFJ6W9X4E965MNA9KB7I|b3f60fde24ceb69efb54a7cfc5ee45df
-x-slack-unique-id|Zlpgs49S2iDdn326GsSrpAAAABs|Y9J5KoBkKzTEvpb7iFXfygAAEAg
-x-slack-backend|r
-x-oauth-scopes|chat:write,channels:read
-expires|Sat, 26 Jul 1997 05:00:00 GMT|0
-cache-control|private, no-cache, no-store, must-revalidate
-content-type|application/json; charset=utf-8
-via|1.1 slack-prod.tinyspeck.com, envoy-www-iad-nvkphqdz, envoy-edge-canary-bom-hymqoqzd|1.1 slack-prod.tinyspeck.com, envoy-www-iad-zvarbqif,envoy-edge-pdx-xmeobdtx
-x-envoy-attempt-count|1|2
-x-envoy-upstream-service-time|168|235
-x-backend|main_normal main_canary_with_overflow main_control_with_overflow|main_normal
-x-server|slack-www-hhvm-main-iad-iysm|slack-www-hhvm-main-iad-kgmh
-x-edge-backend|envoy-www
-x-slack-shared-secret-outcome|no-match`,
-		"discord": `
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:01 GMT
-Content-Type|application/json
-Set-Cookie|__dcfduid=1; Path=/|__dcfduid=2; Path=/
-x-ratelimit-bucket|80c17d2f203122d936070c88c8d10f33|80c17d2f203122d936070c88c8d10f330
-x-ratelimit-limit|5|7
-x-ratelimit-remaining|4|3
-x-ratelimit-reset|1736157605.123|1736157605.456
-x-ratelimit-reset-after|5.000|4.333
-via|1.1 google|1.1 google, 1.1 varnish
-CF-Cache-Status|DYNAMIC|MISS
-Report-To|{"endpoints":[{"url":"https://a.nel.cloudflare.com/report/v4?s=abc"}]}|{"endpoints":[{"url":"https://a.nel.cloudflare.com/report/v4?s=def"}]}
-NEL|{"success_fraction":0,"report_to":"cf-nel","max_age":604800}|{"success_fraction":0,"report_to":"cf-nel","max_age":604800}0
-CF-RAY|8fdb1c2a3b4c5d6e-AMS|8fdb1c9f3b4c5d6e-AMS
-Server|cloudflare`,
-		"cloudflare": `
-date|Fri, 31 Jul 2026 12:23:38 GMT|Fri, 31 Jul 2026 12:23:41 GMT
-content-type|application/json
-cf-ray|a23c92d51bc8a952-DTW|a23c92e71bc8a952-DTW
-cf-auditlog-id|019fb821-013d-742a-adc7-a2926cd04f33|019fb821-113d-742a-adc7-a2926cd04f33
-api-version|2026-09-26.epoch
-ratelimit|"default";r=1199;t=1|"default";r=1198;t=1
-ratelimit-policy|"default";q=1200;w=300|"default";q=1200;w=3000
-set-cookie|__cf_bm=1; HttpOnly|__cf_bm=2; HttpOnly
-cf-cache-status|DYNAMIC|MISS
-vary|accept-encoding
-server|cloudflare`,
-		"docker_hub": `
-content-type|application/vnd.oci.image.index.v1+json
-docker-content-digest|sha256:e6bdf1b4
-docker-distribution-api-version|registry/2.0
-etag|"sha256:e6bdf1b4"
-date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:01 GMT
-strict-transport-security|max-age=31536000
-ratelimit-limit|100;w=21600|100;w=216000
-ratelimit-remaining|99;w=21600|98;w=21600
-docker-ratelimit-source|192.0.2.7`,
-		"registry": `
-Content-Type|application/vnd.oci.image.manifest.v1+json
-Docker-Content-Digest|sha256:e6bdf1b4
-Docker-Distribution-Api-Version|registry/2.0
-Etag|"sha256:e6bdf1b4"
-X-GitHub-Request-Id|D1A2:3E4F:1|D1A2:3E4F:2
-X-Request-Id|6c1c|7d2d
-X-Served-By|cache-fra-eddf8230123-FRA|cache-fra-eddf8230045-FRA
-X-Cache-Hits|0|1
-X-Timer|S1736157600.1,VS0,VE12|S1736157601.2,VS0,VE9
-Date|Mon, 06 Jan 2025 10:00:00 GMT|Mon, 06 Jan 2025 10:00:01 GMT`,
-	} {
-		first, second := http.Header{}, http.Header{}
-		for line := range strings.Lines(strings.TrimSpace(lines)) {
-			name, rest, _ := strings.Cut(strings.TrimSpace(line), "|")
-			value, other, differs := strings.Cut(rest, "|")
-			first.Set(name, value)
-			second.Set(name, value)
-			if differs {
-				second.Set(name, other)
-			}
-		}
-		response := func(h http.Header) *http.Response {
-			return &http.Response{StatusCode: 200, Header: h, ContentLength: -1}
-		}
-		assert.Equal(t, headHash(response(first)), headHash(response(second)), provider)
-		for name := range first {
-			if first.Get(name) == second.Get(name) {
-				changed := maps.Clone(second)
-				changed[name] = []string{"another"}
-				assert.NotEqual(t, headHash(response(first)), headHash(response(changed)), "%s: %s", provider, name)
-			}
-		}
-	}
 }
 
 // BenchmarkHeaderHash measures what each field costs, beyond what a response with one field costs.

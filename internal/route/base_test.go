@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -20,85 +21,51 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pool"
 )
 
-// The bases that people make. A base gets the certificates of the servers.
-var bases = map[string]func(*x509.CertPool) *http.Transport{
-	"the zero value": func(roots *x509.CertPool) *http.Transport { return trusting(new(http.Transport), roots) },
-	"some fields": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{MaxIdleConnsPerHost: 100}, roots)
-	},
-	"a proxy by the environment": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{Proxy: http.ProxyFromEnvironment}, roots)
-	},
-	"the default of net/http": func(roots *x509.CertPool) *http.Transport {
-		return trusting(http.DefaultTransport.(*http.Transport).Clone(), roots)
-	},
-	"the default base": func(roots *x509.CertPool) *http.Transport { return trusting(NewBase(), roots) },
-	"TLSClientConfig": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	},
-	"TLSClientConfig and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
-	},
-	"TLSClientConfig with h2": func(roots *x509.CertPool) *http.Transport { // net/http alone fails with HTTP/2
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}}}
-	},
-	"DialContext": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{DialContext: dialTCP}, roots)
-	},
-	"DialContext and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
-		return trusting(&http.Transport{DialContext: dialTCP, ForceAttemptHTTP2: true}, roots)
-	},
-	"Dial": func(roots *x509.CertPool) *http.Transport {
+// basesFor makes the bases that people make. A base gets the certificates of the servers.
+func basesFor(roots *x509.CertPool) map[string]*http.Transport {
+	config := func() *tls.Config { return &tls.Config{RootCAs: roots} }
+	speaking := func(p *http.Protocols) *http.Transport {
+		return &http.Transport{TLSClientConfig: config(), Protocols: p}
+	}
+	registering := func(t *http.Transport, scheme string) *http.Transport {
+		t.RegisterProtocol(scheme, answering{})
+		return t
+	}
+	ofNet := &http.Transport{TLSClientConfig: config()}
+	//lint:ignore SA1019 old programs still call it
+	if err := http2.ConfigureTransport(ofNet); err != nil {
+		panic(err)
+	}
+	return map[string]*http.Transport{
+		"the zero value":                        trusting(new(http.Transport), roots),
+		"some fields":                           trusting(&http.Transport{MaxIdleConnsPerHost: 100}, roots),
+		"a proxy by the environment":            trusting(&http.Transport{Proxy: http.ProxyFromEnvironment}, roots),
+		"the default of net/http":               trusting(http.DefaultTransport.(*http.Transport).Clone(), roots),
+		"the default base":                      trusting(NewBase(), roots),
+		"TLSClientConfig":                       {TLSClientConfig: config()},
+		"TLSClientConfig and ForceAttemptHTTP2": {TLSClientConfig: config(), ForceAttemptHTTP2: true},
+		"TLSClientConfig with h2": { // net/http alone fails with HTTP/2
+			TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
+		},
+		"DialContext":                       trusting(&http.Transport{DialContext: dialTCP}, roots),
+		"DialContext and ForceAttemptHTTP2": trusting(&http.Transport{DialContext: dialTCP, ForceAttemptHTTP2: true}, roots),
 		//lint:ignore SA1019 old transports still set Dial
-		return trusting(&http.Transport{Dial: net.Dial}, roots)
-	},
-	"DialTLSContext": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{DialTLSContext: dialTLS(roots, "http/1.1")}
-	},
-	"DialTLSContext and ForceAttemptHTTP2": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{DialTLSContext: dialTLS(roots, "h2", "http/1.1"), ForceAttemptHTTP2: true}
-	},
-	"Protocols with HTTP/2": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(true, true, false)}
-	},
-	"Protocols with HTTP/2 only": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(false, true, false)}
-	},
-	"Protocols with HTTP/1 only": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(true, false, false)}
-	},
-	"Protocols with h2c": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: protocols(false, true, true)}
-	},
-	"Protocols and an empty TLSNextProto": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSNextProto: nextProtos{}, Protocols: protocols(true, true, false)}
-	},
-	"an empty TLSNextProto": func(roots *x509.CertPool) *http.Transport {
-		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSNextProto: nextProtos{}}
-	},
-	"HTTP/2 of golang.org/x/net": func(roots *x509.CertPool) *http.Transport {
-		t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-		//lint:ignore SA1019 old programs still call it
-		if err := http2.ConfigureTransport(t); err != nil {
-			panic(err)
-		}
-		return t
-	},
-	"a protocol of its own": func(roots *x509.CertPool) *http.Transport {
-		t := trusting(new(http.Transport), roots)
-		t.RegisterProtocol("http+unix", answering{})
-		return t
-	},
-	"https of its own": func(*x509.CertPool) *http.Transport {
-		t := new(http.Transport)
-		t.RegisterProtocol("https", answering{})
-		return t
-	},
-	"http of its own": func(roots *x509.CertPool) *http.Transport {
-		t := trusting(new(http.Transport), roots)
-		t.RegisterProtocol("http", answering{})
-		return t
-	},
+		"Dial":                                 trusting(&http.Transport{Dial: net.Dial}, roots),
+		"DialTLSContext":                       {DialTLSContext: dialTLS(roots, "http/1.1")},
+		"DialTLSContext and ForceAttemptHTTP2": {DialTLSContext: dialTLS(roots, "h2", "http/1.1"), ForceAttemptHTTP2: true},
+		"Protocols with HTTP/2":                speaking(protocols(true, true, false)),
+		"Protocols with HTTP/2 only":           speaking(protocols(false, true, false)),
+		"Protocols with HTTP/1 only":           speaking(protocols(true, false, false)),
+		"Protocols with h2c":                   speaking(protocols(false, true, true)),
+		"Protocols and an empty TLSNextProto": {
+			TLSClientConfig: config(), TLSNextProto: nextProtos{}, Protocols: protocols(true, true, false),
+		},
+		"an empty TLSNextProto":      {TLSClientConfig: config(), TLSNextProto: nextProtos{}},
+		"HTTP/2 of golang.org/x/net": ofNet,
+		"a protocol of its own":      registering(trusting(new(http.Transport), roots), "http+unix"),
+		"https of its own":           registering(new(http.Transport), "https"),
+		"http of its own":            registering(trusting(new(http.Transport), roots), "http"),
+	}
 }
 
 type nextProtos = map[string]func(string, *tls.Conn) http.RoundTripper
@@ -163,10 +130,9 @@ func TestPoolsSpeakAsTheirBase(t *testing.T) {
 		if cert := s.Certificate(); cert != nil {
 			roots.AddCert(cert)
 		}
-		for name, make := range bases {
-			t.Run(name+" to "+spoken, func(t *testing.T) {
-				for _, used := range []bool{true, false} {
-					base := make(roots)
+		for _, used := range []bool{true, false} {
+			for name, base := range basesFor(roots) {
+				t.Run(fmt.Sprint(name, " to ", spoken, " ", used), func(t *testing.T) {
 					m := NewMaker(base, nil, func(func(*pool.Pools)) {})
 					req, err := http.NewRequest(http.MethodGet, s.URL, nil)
 					require.NoError(t, err)
@@ -182,8 +148,8 @@ func TestPoolsSpeakAsTheirBase(t *testing.T) {
 						assert.Contains(t, "HTTP/2 of golang.org/x/net, https of its own, http of its own, Protocols and an empty TLSNextProto", name)
 					}
 					base.CloseIdleConnections()
-				}
-			})
+				})
+			}
 		}
 	}
 }

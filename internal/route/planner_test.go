@@ -78,6 +78,15 @@ func (s *setting) ends(o attempt.Outcome, v classify.Class, resp *http.Response,
 	s.Note(&o)
 }
 
+// within bounds the time of the request, unless d is 0.
+func (s *setting) within(t *testing.T, d time.Duration) {
+	if d > 0 {
+		ctx, cancel := context.WithTimeout(s.Ctx, d)
+		t.Cleanup(cancel)
+		s.Ctx = ctx
+	}
+}
+
 func set(t *testing.T, rule policy.Rule, requests int, lanes bool) *setting {
 	t.Helper()
 	s := &setting{first: &closing{tripper: none}, lane: &closing{tripper: none}}
@@ -262,6 +271,10 @@ func TestPlanner(t *testing.T) {
 		other.fails(o, syscall.ECONNRESET)
 		again, _ = other.next()
 		assert.Same(t, o.Pool, again.Pool, "after one reset")
+		other.ends(again, classify.Ambiguous, response(500, 2), nil)
+		assert.Equal(t, other.now(), again.Pool.Heard())
+		after, _ := other.next()
+		assert.Equal(t, after.Pool.Heard(), after.Heard)
 
 		assert.True(t, s.MayLeave())
 		assert.False(t, set(t, policy.Rule{}, 1, false).MayLeave(), "the base is no *http.Transport")
@@ -306,11 +319,7 @@ func TestPatience(t *testing.T) {
 		} {
 			s := set(t, row.rule, 1, true)
 			time.Sleep(time.Minute)
-			if row.deadline > 0 {
-				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
-				defer cancel()
-				s.Ctx = ctx
-			}
+			s.within(t, row.deadline)
 			if row.latest != 0 {
 				s.Latest = s.now().Add(row.latest)
 			}
@@ -348,11 +357,7 @@ func TestRefresh(t *testing.T) {
 		} {
 			s := set(t, policy.Rule{}, 1, false)
 			s.State.Protocol.Store(row.protocol)
-			if row.deadline > 0 {
-				ctx, cancel := context.WithTimeout(s.Ctx, row.deadline)
-				defer cancel()
-				s.Ctx = ctx
-			}
+			s.within(t, row.deadline)
 			var slept time.Duration
 			for range row.failures {
 				s.ends(attempt.Outcome{Kind: attempt.First}, row.class, nil, row.err)
@@ -457,7 +462,7 @@ func TestTrialWithConnection(t *testing.T) {
 			trace := httptrace.ContextClientTrace(req.Context())
 			trace.GetConn("h.test:80")
 			trace.GotConn(httptrace.GotConnInfo{})
-			assert.Equal(t, len(over) > 1, o.Pool.IsOpen())
+			assert.Equal(t, len(over) == 2, o.Pool.IsOpen())
 			trace.WroteHeaders()
 			return &http.Response{StatusCode: 200, Request: req}, nil
 		}
@@ -472,13 +477,17 @@ func TestTrialWithConnection(t *testing.T) {
 		time.Sleep(pool.Rest)
 		assert.EqualValues(t, 1, s.lane.closed.Load(), "closed")
 		assert.False(t, o.Pool.IsOpen())
+		trial.http1 = true
+		_, _ = trial.RoundTrip(s.Req)
+		time.Sleep(workerTime + 1)
+		assert.EqualValues(t, 2, s.lane.closed.Load(), "another request may wait for the worker")
 
 		trial = &Trial{registry: trial.registry, maker: makerOf(nil), base: trial.base, pools: trial.pools, to: new(pool.Pool), back: trial.back, Restart: trial.Restart}
 		resp, err = trial.RoundTrip(s.Req)
 		require.NoError(t, err)
 		assert.Equal(t, 500, resp.StatusCode, "there is no lane")
 		assert.False(t, trial.to.IsDue(s.now().Add(time.Second)))
-		assert.Equal(t, []*pool.Pool{o.Pool, o.Pool, trial.to, trial.back}, over)
+		assert.Equal(t, []*pool.Pool{o.Pool, o.Pool, o.Pool, trial.to, trial.back}, over)
 	})
 }
 
@@ -486,9 +495,7 @@ func TestNoteGood(t *testing.T) {
 	s := set(t, policy.Rule{}, 2, true)
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})
 	assert.Nil(t, s.State.PoolsMade(), "the time of the request is not bounded")
-	ctx, cancel := context.WithTimeout(s.Ctx, time.Hour)
-	defer cancel()
-	s.Ctx = ctx
+	s.within(t, time.Hour)
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 1)})
 	assert.Nil(t, s.State.PoolsMade(), "HTTP/1.1")
 	NoteGood(s.Request, &attempt.Outcome{Resp: response(200, 2)})

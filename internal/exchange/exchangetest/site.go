@@ -56,6 +56,17 @@ func New(t *testing.T, rule policy.Rule) *Site {
 	return s
 }
 
+// Play runs a test in virtual time with a host with a rule. With a name it is a subtest.
+func Play(t *testing.T, name string, rule policy.Rule, play func(*testing.T, *Site)) {
+	t.Helper()
+	bubble := func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, New(t, rule)) }) }
+	if name == "" {
+		bubble(t)
+	} else {
+		t.Run(name, bubble)
+	}
+}
+
 // Update gives the requests that begin from now on another rule.
 func (s *Site) Update(t *testing.T, rule policy.Rule) {
 	t.Helper()

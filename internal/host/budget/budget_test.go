@@ -13,10 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-const (
-	ms  = time.Millisecond
-	sec = time.Second
-)
+const ms, sec = time.Millisecond, time.Second
 
 var at = instant.At
 

@@ -36,6 +36,8 @@ func TestArithmetic(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, later.Sub(At(time.Second)))
 	assert.Equal(t, 1500*time.Millisecond, later.Since())
 	assert.Equal(t, "1.5s", later.String())
+	clock, now := NewClock(), time.Now()
+	assert.WithinDuration(t, now, clock.TimeOf(clock.InstantOf(now)), 0, "there and back")
 }
 
 func TestBound(t *testing.T) {

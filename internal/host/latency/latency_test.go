@@ -133,41 +133,6 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	assert.LessOrEqual(t, got, 2*time.Millisecond, "after a change")
 }
 
-// A server responds within 8 to 12 ms, but to one request in a hundred after 1 s. The
-// client hedges at the 98th percentile, and records as the type's comment says.
-func TestLatencyForHedging(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 5))
-	serve := func() time.Duration {
-		if rng.IntN(100) == 0 {
-			return time.Second
-		}
-		return 8*time.Millisecond + time.Duration(rng.Int64N(int64(4*time.Millisecond)))
-	}
-	var l Latency
-	for range 500 {
-		l.Record(serve())
-	}
-	const n = 20_000
-	hedges := 0
-	total := make([]time.Duration, 0, n)
-	for range n {
-		first := serve()
-		after, ok := l.Quantile(0.98)
-		if !ok || first <= after {
-			l.Record(first)
-			total = append(total, first)
-			continue
-		}
-		hedges++
-		second := after + serve()
-		l.Record(min(first, second))
-		total = append(total, min(first, second))
-	}
-	p99 := exactQuantile(total, 0.99)
-	t.Logf("p99 %v, %.2f %% more attempts", p99, 100*float64(hedges)/n)
-	assert.True(t, p99 < 60*time.Millisecond && hedges <= n*3/100, "p99 %v, %d hedges of %d", p99, hedges, n)
-}
-
 func TestLatencyCosts(t *testing.T) {
 	var l Latency
 	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }), "allocations")

@@ -10,15 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-const (
-	ms  = time.Millisecond
-	sec = time.Second
-)
+const ms, sec = time.Millisecond, time.Second
 
 var at = instant.At
 
@@ -67,14 +65,7 @@ func (h *host) joins(r *request) *request {
 }
 
 // woken reports whether the request was woken since it was asked last.
-func woken(r *request) bool {
-	select {
-	case <-r.w.Ready:
-		return true
-	default:
-		return false
-	}
-}
+func woken(r *request) bool { return hosttest.Woken(r.w) }
 
 // fails lets so many attempts fail that took a time.
 func (h *host) fails(n int, took time.Duration, f Failure) {

@@ -120,23 +120,21 @@ func TestWhoeverIsToldMayBlock(t *testing.T) {
 // Single requests have six lines of their own within any minute, and the next line says how many were left out.
 func TestLinesOfRequests(t *testing.T) {
 	var n News
-	at := func(s int) instant.Instant { return instant.At(time.Duration(s) * time.Second) }
+	take := func(s int) []any {
+		left, ok := n.TakeRequestLine(instant.At(time.Duration(s) * time.Second))
+		return []any{left, ok}
+	}
 	for i := range 6 {
-		n.TakeLine(at(0), Change{})
-		left, ok := n.TakeRequestLine(at(i))
-		assert.True(t, ok && left == 0, i)
+		n.TakeLine(0, Change{})
+		assert.Equal(t, []any{0, true}, take(i))
 	}
 	for i := range 3 {
-		_, ok := n.TakeRequestLine(at(10 + i))
-		assert.False(t, ok)
+		assert.Equal(t, false, take(10 + i)[1])
 	}
 	assert.True(t, n.Quiet(), "changes keep their lines")
-	left, ok := n.TakeRequestLine(at(60))
-	assert.True(t, ok && left == 3, left)
-	left, ok = n.TakeRequestLine(at(61))
-	assert.True(t, ok && left == 0, left)
-	_, ok = n.TakeRequestLine(at(61))
-	assert.False(t, ok)
+	assert.Equal(t, []any{3, true}, take(60))
+	assert.Equal(t, []any{0, true}, take(61))
+	assert.Equal(t, false, take(61)[1])
 }
 
 // A condition lasts anywhere if it lasts in any scope.

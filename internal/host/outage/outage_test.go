@@ -13,10 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-const (
-	ms  = time.Millisecond
-	sec = time.Second
-)
+const ms, sec = time.Millisecond, time.Second
 
 var at = instant.At
 
@@ -70,13 +67,9 @@ func TestDown(t *testing.T) {
 // The first success ends an outage, once. The failures count anew.
 func TestSucceeded(t *testing.T) {
 	o := down(t, 0)
-	since, failures := o.Since, o.Failures
-	assert.Equal(t, at(0), since)
-	assert.Equal(t, 10, failures)
+	assert.Equal(t, []any{at(0), 10}, []any{o.Since, o.Failures})
 	o.Failed(at(3*sec), at(2*sec), 0)
-	since, failures = o.Since, o.Failures
-	assert.Equal(t, at(0), since, "that of the first")
-	assert.Equal(t, 11, failures)
+	assert.Equal(t, []any{at(0), 11}, []any{o.Since, o.Failures}, "since the first")
 	assert.Zero(t, o.Ended)
 	assert.True(t, o.Succeeded(at(5*sec)))
 	assert.False(t, o.Down)
@@ -84,9 +77,7 @@ func TestSucceeded(t *testing.T) {
 	assert.False(t, o.Succeeded(at(6*sec)))
 	assert.Equal(t, at(5*sec), o.Ended, "the host was not down")
 	o.Failed(at(9*sec), at(8*sec), 0)
-	since, failures = o.Since, o.Failures
-	assert.Equal(t, at(8*sec), since)
-	assert.Equal(t, 1, failures)
+	assert.Equal(t, []any{at(8 * sec), 1}, []any{o.Since, o.Failures})
 	assert.False(t, o.Down)
 }
 
@@ -152,14 +143,12 @@ func TestFleet(t *testing.T) {
 	o.Hear(at(-9*sec), at(2*sec), sec)
 	assert.Equal(t, at(11*sec+sec), o.NextProbe(time.Hour, 10), "ten times the gap")
 	assert.Equal(t, at(22*sec), o.NextProbe(time.Hour, 1000), "20 s at most")
-	since, failures := o.Since, o.Failures
-	assert.Equal(t, []any{at(0), 10}, []any{since, failures}, "its own failures")
+	assert.Equal(t, []any{at(0), 10}, []any{o.Since, o.Failures}, "its own failures")
 
 	var idle Outage
 	idle.Hear(at(sec), at(2*sec), 0)
 	assert.True(t, idle.Down)
-	since, failures = idle.Since, idle.Failures
-	assert.Equal(t, []any{at(sec), 0}, []any{since, failures}, "that of the fleet")
+	assert.Equal(t, []any{at(sec), 0}, []any{idle.Since, idle.Failures}, "that of the fleet")
 	assert.Equal(t, at(2*sec), idle.NextProbe(time.Hour, 10))
 	idle.Probe(at(2 * sec))
 	assert.Equal(t, at(12*sec), idle.NextProbe(time.Hour, 10))
@@ -169,8 +158,7 @@ func TestFleet(t *testing.T) {
 	some.Failed(at(sec), at(0), 0)
 	some.Hear(at(sec), at(2*sec), sec)
 	assert.True(t, some.Down)
-	since = some.Since
-	assert.Equal(t, at(0), since, "its own failure")
+	assert.Equal(t, at(0), some.Since, "its own failure")
 	some.Probe(at(5 * sec))
 	assert.Equal(t, at(7*sec), some.NextProbe(time.Hour, 1))
 }

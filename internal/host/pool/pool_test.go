@@ -35,23 +35,24 @@ func TestWhenAPoolIsBad(t *testing.T) {
 // TestMove plays how a host moves, and how it stays.
 func TestMove(t *testing.T) {
 	var s Pools
+	good := func(p *Pool, alone bool) *Pool {
+		left, _ := s.Good(p, alone)
+		return left
+	}
 	other := s.Other(start, nil)
 	require.NotNil(t, other)
 	assert.Equal(t, 1, other.Number)
-	left, _ := s.Good(other, false)
-	assert.Nil(t, left, "nothing was bad")
+	assert.Nil(t, good(other, false), "nothing was bad")
 
 	s.Failed(s.Current(), Proof, "silent")
 	s.Good(s.Current(), true)
-	left, _ = s.Good(other, false)
-	assert.Nil(t, left, "the suspicion is over")
+	assert.Nil(t, good(other, false), "the suspicion is over")
 
 	s.Failed(s.Current(), Proof, "silent again")
 	assert.Same(t, other, s.Other(start, nil))
 	assert.Nil(t, s.Other(start, other), "there is one other pool at a time")
 	first := s.Current()
-	left, _ = s.Good(other, true)
-	assert.Nil(t, left, "one response proves nothing while nobody else asks")
+	assert.Nil(t, good(other, true), "one response proves nothing while nobody else asks")
 	left, cause := s.Good(other, true)
 	assert.Same(t, first, left)
 	assert.Equal(t, "silent again", cause)
@@ -67,12 +68,10 @@ func TestMove(t *testing.T) {
 
 	third := s.Other(start.Add(time.Hour), nil)
 	s.Failed(s.Current(), Proof, nil)
-	left, _ = s.Good(third, false)
-	assert.Same(t, other, left)
+	assert.Same(t, other, good(third, false))
 	assert.ElementsMatch(t, []*Pool{other, next, third}, s.All(), "the pools of before are kept")
 	s.Failed(third, Proof, nil)
-	left, _ = s.Good(other, false)
-	assert.Nil(t, left)
+	assert.Nil(t, good(other, false))
 	assert.Same(t, third, s.Current(), "the host does not move back")
 }
 

@@ -11,10 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 // The figures are those that the comments name.
 func TestFigures(t *testing.T) {

@@ -1,8 +1,11 @@
 package throttle
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,10 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-const (
-	ms  = hosttest.Ms
-	sec = hosttest.Sec
-)
+const ms, sec = hosttest.Ms, hosttest.Sec
 
 // exact has no jitter.
 var exact = Config{Jitter: -1}
@@ -58,71 +58,35 @@ func TestThrottleHoldsAScope(t *testing.T) {
 }
 
 func TestThrottleExtends(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		hold func(c *Throttle)
-		want time.Duration // the hold's end
+	type hold struct {
+		at   instant.Instant
+		wait time.Duration
+		conf Config
+		u    float64
+	}
+	endless := Config{Max: -1, Jitter: -1}
+	for name, row := range map[string]struct {
+		holds []hold
+		want  time.Duration // the end
 	}{
-		{"a wait of nothing holds nothing", func(c *Throttle) {
-			c.Hold(0, 1, 0, exact, 0)
-			c.Hold(0, 1, -sec, exact, 0)
-		}, 0},
-		{"a longer wait extends", func(c *Throttle) {
-			c.Hold(0, 1, sec, exact, 0)
-			c.Hold(0, 1, 3*sec, exact, 0)
-		}, 3 * sec},
-		{"a shorter wait does not shorten", func(c *Throttle) {
-			c.Hold(0, 1, 3*sec, exact, 0)
-			c.Hold(sec, 1, sec, exact, 0)
-		}, 3 * sec},
-		{"never longer than Max", func(c *Throttle) {
-			c.Hold(0, 1, 365*24*time.Hour, exact, 0)
-		}, time.Minute},
-		{"without Max as long as asked", func(c *Throttle) {
-			c.Hold(0, 1, time.Hour, Config{Max: -1, Jitter: -1}, 0)
-		}, time.Hour},
-		{"no overflow", func(c *Throttle) {
-			c.Hold(sec, 1, instant.Forever, Config{Max: -1, Jitter: -1}, 0)
-		}, instant.Forever},
-		{"jitter goes upward, by half the wait", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-		}, 1250 * ms},
-		{"and by a second at most", func(c *Throttle) {
-			c.Hold(0, 1, 30*sec, Config{}, 0.5)
-		}, 30*sec + 500*ms},
-		{"one jitter per run of holds", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-			c.Hold(0, 1, sec, Config{}, 0.9)
-			c.Hold(sec, 1, sec, Config{}, 0.9)
-		}, 2250 * ms},
-		{"a run ends with its jitter", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{}, 0.5)
-			c.Hold(1250*ms, 1, sec, Config{}, 0.9)
-		}, 2700 * ms},
-		{"a spread of one's own", func(c *Throttle) {
-			c.Hold(0, 1, sec, Config{Jitter: 10 * sec}, 0.5)
-		}, 6 * sec},
+		"a wait of nothing holds nothing":      {[]hold{{0, 0, exact, 0}, {0, -sec, exact, 0}}, 0},
+		"a longer wait extends":                {[]hold{{0, sec, exact, 0}, {0, 3 * sec, exact, 0}}, 3 * sec},
+		"a shorter wait does not shorten":      {[]hold{{0, 3 * sec, exact, 0}, {sec, sec, exact, 0}}, 3 * sec},
+		"never longer than Max":                {[]hold{{0, 365 * 24 * time.Hour, exact, 0}}, time.Minute},
+		"without Max as long as asked":         {[]hold{{0, time.Hour, endless, 0}}, time.Hour},
+		"no overflow":                          {[]hold{{sec, instant.Forever, endless, 0}}, instant.Forever},
+		"jitter goes upward, by half the wait": {[]hold{{0, sec, Config{}, 0.5}}, 1250 * ms},
+		"and by a second at most":              {[]hold{{0, 30 * sec, Config{}, 0.5}}, 30*sec + 500*ms},
+		"one jitter per run of holds":          {[]hold{{0, sec, Config{}, 0.5}, {0, sec, Config{}, 0.9}, {sec, sec, Config{}, 0.9}}, 2250 * ms},
+		"a run ends with its jitter":           {[]hold{{0, sec, Config{}, 0.5}, {1250 * ms, sec, Config{}, 0.9}}, 2700 * ms},
+		"a spread of one's own":                {[]hold{{0, sec, Config{Jitter: 10 * sec}, 0.5}}, 6 * sec},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var c Throttle
-			tt.hold(&c)
-			assert.Equal(t, instant.At(tt.want), c.State(1).Open)
-		})
+		var c Throttle
+		for _, h := range row.holds {
+			c.Hold(h.at, 1, h.wait, h.conf, h.u)
+		}
+		assert.Equal(t, instant.At(row.want), c.State(1).Open, name)
 	}
-}
-
-// No response ends a hold before its time.
-func TestThrottleIsStrict(t *testing.T) {
-	var c Throttle
-	w := queue.NewWaiter()
-	c.Hold(sec, 1, 10*sec, exact, 0)
-	mustHold(t, &c, sec, 1, w, 11*sec)
-	for range 100 {
-		c.Answered(2*sec, 1, 1500*ms)
-	}
-	assert.False(t, hosttest.Woken(w))
-	mustHold(t, &c, 11*sec-1, 1, w, 11*sec)
-	mustPass(t, &c, 11*sec, 1, w)
 }
 
 // A request waits for holds as long as it was told, however often they are renewed, and goes
@@ -297,4 +261,175 @@ func TestThrottleIsBounded(t *testing.T) {
 	assert.Equal(t, instant.At(5*time.Hour), c.Hold(instant.At(5*time.Hour), 1000, hour, Config{Max: -1}, 0))
 	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
 	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
+}
+
+// A throttleRequest goes through a throttle in virtual time.
+type throttleRequest struct {
+	clock *hosttest.Clock
+	c     *Throttle
+	key   uint64
+	onGo  func()
+
+	w    *queue.Waiter
+	gone bool
+}
+
+func (r *throttleRequest) start() {
+	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.At(r.clock.Now, r.ask) }}
+	r.ask()
+}
+
+func (r *throttleRequest) leave() {
+	r.gone = true
+	r.c.Leave(r.w)
+}
+
+func (r *throttleRequest) ask() {
+	if r.gone {
+		return
+	}
+	switch a := r.c.Enter(r.clock.Now, r.key, r.w); a.Verb {
+	case queue.Go:
+		r.gone = true
+		r.onGo()
+	case queue.Wait:
+		r.clock.At(a.Ask, r.ask)
+	}
+}
+
+// One request is told 429 with a wait of 1 s, then 49 others start. They are sent
+// after that second, in a ramp that their responses make steeper.
+func TestThrottleRamp(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		response time.Duration // how long a response takes; zero: there is none
+		want     []int         // arrivals by the end of each 100 ms after the hold
+	}{
+		{"responds after 30 ms", 30 * ms, []int{15, 50}},
+		{"responds after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
+		{"no response", 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var (
+				c        Throttle
+				cl       = &hosttest.Clock{}
+				arrivals []time.Duration
+				order    []int
+			)
+			open := c.Hold(0, 1, sec, Config{}, 0.3)
+			for i := range 50 {
+				r := &throttleRequest{clock: cl, c: &c, key: 1}
+				r.onGo = func() {
+					arrivals, order = append(arrivals, cl.Now.Since()), append(order, i)
+					sent := cl.Now
+					if tt.response > 0 {
+						cl.At(cl.Now.Add(tt.response), func() { c.Answered(cl.Now, 1, sent) })
+					}
+				}
+				cl.At(instant.At(time.Duration(i)*10*ms), r.start)
+			}
+			for i, want := range tt.want {
+				cl.RunTo(open.Add(time.Duration(i+1)*100*ms) - 1)
+				assert.Equal(t, want, len(arrivals), "arrivals %d ms after the hold", (i+1)*100)
+			}
+			cl.RunTo(open.Add(rampTime))
+			assert.True(t, len(arrivals) == 50 && arrivals[0] >= sec && slices.IsSorted(order), "%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
+			c.Enter(open.Add(rampTime)+sec, 9, nil)
+			assert.True(t, c.Quiet(), "not quiet at the end")
+		})
+	}
+}
+
+// Whatever happens, nothing passes during a hold. Waiters pass in order and at most as fast as
+// the ramp allows. All of them pass in the end.
+func runThrottle(t *testing.T, seed uint64, n int) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var (
+		c        Throttle
+		cl       = &hosttest.Clock{}
+		closed   instant.Instant // no request before this
+		waiting  []int
+		passed   int
+		left     int
+		since    instant.Instant // the hold's end
+		allowed  float64         // by responses since then
+		through  int             // since then
+		lastHold instant.Instant
+	)
+	for range 1 + rng.IntN(5) {
+		cl.At(instant.At(time.Duration(rng.IntN(8000))*ms), func() {
+			wait := time.Duration(1+rng.IntN(3000)) * ms
+			closed = max(closed, cl.Now.Add(wait))
+			since, allowed, through = closed, 0, 0
+			lastHold = cl.Now
+			c.Hold(cl.Now, 1, wait, exact, 0)
+		})
+	}
+	for i := range n {
+		cl.At(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
+			r := &throttleRequest{clock: cl, c: &c, key: 1}
+			waiting = append(waiting, i)
+			remove := func() int {
+				at := slices.Index(waiting, i)
+				waiting = slices.Delete(waiting, at, at+1)
+				return at
+			}
+			r.onGo = func() {
+				at := remove()
+				passed++
+				require.GreaterOrEqual(t, cl.Now, closed, "seed %d: %d passed", seed, i)
+				if lastHold == 0 || cl.Now >= since.Add(rampTime) {
+					return
+				}
+				require.Zero(t, at, "seed %d: %d passed before its turn", seed, i)
+				through++
+				if most := 1 + cl.Now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
+					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now.Sub(since), most)
+				}
+				sent := cl.Now
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {
+					if sent >= since {
+						allowed += rampGrowth
+					}
+					c.Answered(cl.Now, 1, sent)
+				})
+			}
+			r.start()
+			if rng.IntN(3) == 0 {
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(3000))*ms), func() {
+					if !r.gone {
+						remove()
+						left++
+						r.leave()
+					}
+				})
+			}
+		})
+	}
+	cl.RunTo(instant.At(time.Minute))
+	require.Equal(t, n, passed+left, "seed %d: %d passed and %d left", seed, passed, left)
+}
+
+func TestThrottleLetsEverybodyPass(t *testing.T) {
+	for seed := range uint64(300) {
+		runThrottle(t, seed, 100)
+	}
+}
+
+func FuzzThrottle(f *testing.F) {
+	f.Add(uint64(1), uint8(50))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runThrottle(t, seed, int(n)) })
+}
+
+func TestThrottleCosts(t *testing.T) {
+	var c Throttle
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		assert.True(t, c.Quiet(), "not quiet")
+		c.State(1)
+		c.Enter(0, 1, nil)
+	}), "allocations")
+	c.Hold(0, 1, sec, exact, 0)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }), "allocations while held")
+	assert.LessOrEqual(t, unsafe.Sizeof(c), uintptr(40), "bytes")
+	assert.LessOrEqual(t, unsafe.Sizeof(hold{}), uintptr(96), "bytes of a scope")
 }
