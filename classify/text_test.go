@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/net/http2"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
@@ -426,8 +427,7 @@ func responds(code int, key, value string) http.RoundTripper {
 
 func request(t *testing.T, method, target string, body io.Reader) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
-	require.NoError(t, err)
+	r := testkit.Must(http.NewRequestWithContext(t.Context(), method, target, body))(t)
 	return r
 }
 
@@ -495,8 +495,7 @@ func transportHTTP2(t *testing.T) *http.Transport {
 // is the server's URL.
 func listen(t *testing.T, f func(net.Conn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -543,8 +542,7 @@ func clientConnHTTP2(t *testing.T, f func(net.Conn)) *http.ClientConn {
 }
 
 func newClientConn(t *testing.T, tr *http.Transport, f func(net.Conn)) *http.ClientConn {
-	cc, err := tr.NewClientConn(t.Context(), "http", strings.TrimPrefix(listen(t, f), "http://"))
-	require.NoError(t, err)
+	cc := testkit.Must(tr.NewClientConn(t.Context(), "http", strings.TrimPrefix(listen(t, f), "http://")))(t)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -561,8 +559,7 @@ func pipeTransport(f func(net.Conn)) *http.Transport {
 // byProxy sends through a proxy that responds to CONNECT with the given status.
 func byProxy(status string) func(*testing.T) error {
 	return func(t *testing.T) error {
-		proxy, err := url.Parse(listen(t, says11("HTTP/1.1 "+status+"\r\n\r\n")))
-		require.NoError(t, err)
+		proxy := testkit.Must(url.Parse(listen(t, says11("HTTP/1.1 "+status+"\r\n\r\n"))))(t)
 		tr := transport(t)
 		tr.Proxy = http.ProxyURL(proxy)
 		return send(tr, request(t, "GET", "https://host.invalid/", nil))
@@ -583,8 +580,7 @@ func throughSOCKS(user *url.Userinfo, replies ...string) func(*testing.T) error 
 			}
 			discard(c)
 		})
-		u, err := url.Parse(proxy)
-		require.NoError(t, err)
+		u := testkit.Must(url.Parse(proxy))(t)
 		u.Scheme, u.User = "socks5", user
 		tr := transport(t)
 		tr.Proxy = http.ProxyURL(u)

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -69,8 +70,7 @@ func shown(t *testing.T, d *Page, tr *transport.Transport) (s state) {
 
 func do(t *testing.T, tr *transport.Transport, method, url string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	if resp, err := tr.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
 	}
@@ -78,8 +78,7 @@ func do(t *testing.T, tr *transport.Transport, method, url string) {
 
 func newTransport(t *testing.T, c transport.Config) *transport.Transport {
 	t.Helper()
-	tr, err := transport.New(c)
-	require.NoError(t, err)
+	tr := testkit.Must(transport.New(c))(t)
 	return tr
 }
 
@@ -446,8 +445,7 @@ func TestRowsWithoutAnAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		for _, method := range []string{"GET", "GET", "POST"} {
-			req, err := http.NewRequestWithContext(ctx, method, "http://api.test/", nil)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequestWithContext(ctx, method, "http://api.test/", nil))(t)
 			if resp, err := tr.RoundTrip(req); err == nil {
 				_, err = io.ReadAll(resp.Body)
 				require.Error(t, err)

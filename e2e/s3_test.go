@@ -129,11 +129,9 @@ func TestS3Large(t *testing.T) {
 		return newS3(setup{http: hc, url: s.url}), r
 	}
 	stored := func(key string) [32]byte {
-		o, err := backend.GetObject(bucket, key, nil)
-		require.NoError(t, err)
+		o := testkit.Must(backend.GetObject(bucket, key, nil))(t)
 		defer func() { _ = o.Contents.Close() }()
-		got, err := io.ReadAll(o.Contents)
-		require.NoError(t, err)
+		got := testkit.Must(io.ReadAll(o.Contents))(t)
 		return sha256.Sum256(got)
 	}
 

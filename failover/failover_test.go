@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/failover"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -413,8 +414,7 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 				return resp, err
 			})
 			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: row.b, Transport: base})
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-			require.NoError(t, err)
+			resp := testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 			_ = resp.Body.Close()
 			assert.Equal(t, row.b+"/x", resp.Request.URL.String())
 			assert.Equal(t, row.location, resp.Header.Get("Location"))
@@ -426,8 +426,7 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 	bubble(t, "of the first", func(t *testing.T) {
 		_, tr := two(t, status(302, "Location: done", "Set-Cookie: a=b"), nil)
 		req := newRequest(t, http.MethodGet, "http://a.test/x", nil)
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := testkit.Must(tr.RoundTrip(req))(t)
 		_ = resp.Body.Close()
 		assert.Equal(t, http.Header{"Location": {"done"}, "Set-Cookie": {"a=b"}}, resp.Header)
 		assert.Same(t, req, resp.Request)
@@ -442,8 +441,7 @@ func TestHistory(t *testing.T) {
 		tr := pair(t, ours, ours)
 		r.set("a.test", refuses)
 		r.set("b.test", sequence(status(503), status(200)))
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-		require.NoError(t, err)
+		resp := testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 		_ = resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 		text := transport.Explain(resp, nil)
@@ -451,8 +449,7 @@ func TestHistory(t *testing.T) {
 
 		r.set("a.test", status(503))
 		r.set("b.test", status(404))
-		resp, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-		require.NoError(t, err)
+		resp = testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 		_ = resp.Body.Close()
 		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
 		assert.True(t, strings.HasPrefix(transport.Explain(resp, nil), "GET http://a.test/x\n"))
@@ -461,7 +458,7 @@ func TestHistory(t *testing.T) {
 		r.set("b.test", hangs)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
-		_, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil).WithContext(ctx))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil).WithContext(ctx))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotEmpty(t, transport.Explain(nil, err))
 	})

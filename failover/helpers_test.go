@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/aplomb-go/aplomb/failover"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // rt is a RoundTripper made of a function.
@@ -115,8 +114,7 @@ func pair(t testing.TB, a, b http.RoundTripper) *failover.Transport {
 
 func mustNew(t testing.TB, endpoints ...failover.Endpoint) *failover.Transport {
 	t.Helper()
-	tr, err := failover.New(endpoints...)
-	require.NoError(t, err)
+	tr := testkit.Must(failover.New(endpoints...))(t)
 	return tr
 }
 
@@ -163,8 +161,7 @@ func step(s faults.Step, req *http.Request) (*http.Response, error) {
 
 func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 	return req
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -109,8 +110,7 @@ func TestFailuresHaveTheTextsOfRealFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testserver.Start(t, tt.cfg, tt.real)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil))(t)
 			_, real := s.Transport().RoundTrip(req)
 			require.Error(t, real)
 			_, played := send(t, faults.New(nil, faults.Script(tt.step)), http.MethodPost)
@@ -191,10 +191,8 @@ func TestContextEndsEveryStep(t *testing.T) {
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step := faults.Status(503).Header("X-A", "1").Header("X-B", "2").Header("X-A", "3").RetryAfter(1500 * time.Millisecond).Body("busy")
-		resp, err := send(t, faults.New(nil, faults.Script(step)), http.MethodGet)
-		require.NoError(t, err)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodGet))(t)
+		text := testkit.Must(io.ReadAll(resp.Body))(t)
 		assert.Equal(t, "busy", string(text))
 		assert.Equal(t, "503 Service Unavailable", resp.Status)
 		assert.Equal(t, []string{"1", "3"}, resp.Header.Values("X-A"))
@@ -205,8 +203,7 @@ func TestStatus(t *testing.T) {
 		assert.Equal(t, time.Now().UTC().Format(http.TimeFormat), resp.Header.Get("Date"))
 		assert.EqualValues(t, 4, resp.ContentLength)
 
-		resp, err = send(t, faults.New(nil, faults.Script(step)), http.MethodHead)
-		require.NoError(t, err)
+		resp = testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodHead))(t)
 		assert.Equal(t, http.NoBody, resp.Body)
 		assert.EqualValues(t, 4, resp.ContentLength)
 	})
@@ -214,11 +211,9 @@ func TestStatus(t *testing.T) {
 
 func TestResponsesShareNoHeader(t *testing.T) {
 	ft := faults.New(nil, faults.Script(faults.Status(200).Header("X-A", "1")))
-	first, err := send(t, ft, http.MethodGet)
-	require.NoError(t, err)
+	first := testkit.Must(send(t, ft, http.MethodGet))(t)
 	first.Header.Set("X-A", "changed")
-	second, err := send(t, ft, http.MethodGet)
-	require.NoError(t, err)
+	second := testkit.Must(send(t, ft, http.MethodGet))(t)
 	assert.Equal(t, "1", second.Header.Get("X-A"))
 }
 
@@ -280,8 +275,7 @@ func TestScriptRepeatsItsLastStep(t *testing.T) {
 	_, err := send(t, ft, http.MethodGet)
 	require.Error(t, err)
 	for _, want := range []int{200, 404, 404} {
-		resp, err := send(t, ft, http.MethodPost)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, ft, http.MethodPost))(t)
 		assert.Equal(t, want, resp.StatusCode)
 	}
 	records := ft.Records()
@@ -341,8 +335,7 @@ func TestWaitsOfARule(t *testing.T) {
 		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
 		require.NoError(t, err)
 		start := time.Now()
-		resp, err := send(t, rt, http.MethodGet)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 		assert.Equal(t, 200, resp.StatusCode)
 		var at []time.Duration
 		for _, r := range base.Records() {
@@ -371,10 +364,8 @@ func TestCutBodiesAreResumed(t *testing.T) {
 			base := faults.New(serve, faults.Script(step, step, faults.Pass()))
 			rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
 			require.NoError(t, err)
-			resp, err := send(t, rt, http.MethodGet)
-			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			resp := testkit.Must(send(t, rt, http.MethodGet))(t)
+			got := testkit.Must(io.ReadAll(resp.Body))(t)
 			assert.Equal(t, text, string(got))
 			assert.NoError(t, resp.Body.Close())
 			assert.Len(t, base.Records(), 3, "requests that arrived")
@@ -396,8 +387,7 @@ func TestDeadConnectionsAreLeft(t *testing.T) {
 		require.NoError(t, err)
 		for i := range 10 {
 			start := time.Now()
-			resp, err := send(t, rt, http.MethodGet)
-			require.NoError(t, err)
+			resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 			assert.Equal(t, 200, resp.StatusCode)
 			if i == 1 || i == 2 {
 				assert.Equal(t, time.Second, time.Since(start))

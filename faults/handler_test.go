@@ -14,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 func over(h http.HandlerFunc) http.RoundTripper { return faults.Handler(h) }
@@ -24,10 +25,8 @@ func TestHandlerSeesTheRequest(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.RequestURI, body)
 	})
-	resp, err := rt.RoundTrip(request(t, t.Context(), http.MethodPost, strings.NewReader("upload")))
-	require.NoError(t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	resp := testkit.Must(rt.RoundTrip(request(t, t.Context(), http.MethodPost, strings.NewReader("upload"))))(t)
+	text := testkit.Must(io.ReadAll(resp.Body))(t)
 	assert.Equal(t, "POST h.test /path?key=secret upload", string(text))
 	assert.Equal(t, http.StatusCreated, resp.StatusCode)
 	assert.EqualValues(t, -1, resp.ContentLength)
@@ -43,10 +42,9 @@ func TestHandlerStreams(t *testing.T) {
 			<-r.Context().Done()
 			ended = true
 		})
-		resp, err := send(t, rt, http.MethodGet)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 		p := make([]byte, 5)
-		_, err = io.ReadFull(resp.Body, p)
+		_, err := io.ReadFull(resp.Body, p)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		require.NoError(t, resp.Body.Close())

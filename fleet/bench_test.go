@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // BenchmarkHold shows the time until another member hears of a hold.
@@ -22,8 +23,7 @@ func BenchmarkHold(b *testing.B) {
 	c := options(b, sharedServer(b).Addr)
 	c.Prefix = fleets[0].store.prefix
 	heard := make(chan time.Time)
-	f, err := New(c)
-	require.NoError(b, err)
+	f := testkit.Must(New(c))(b)
 	b.Cleanup(func() { _ = f.Close() })
 	require.NoError(b, f.join(echo(fleetmsg.Hold, heard)))
 	eventually(b, func() bool { return f.state().Connected }, "not connected")
@@ -38,8 +38,7 @@ func BenchmarkHold(b *testing.B) {
 
 // BenchmarkTokens shows the time from a question for tokens to the answer.
 func BenchmarkTokens(b *testing.B) {
-	f, err := New(options(b, sharedServer(b).Addr))
-	require.NoError(b, err)
+	f := testkit.Must(New(options(b, sharedServer(b).Addr)))(b)
 	b.Cleanup(func() { _ = f.Close() })
 	heard := make(chan time.Time)
 	require.NoError(b, f.join(echo(fleetmsg.Tokens, heard)))
@@ -117,14 +116,12 @@ func BenchmarkScript(b *testing.B) {
 			for b.Loop() {
 				run()
 			}
-			text, err := client.Info(ctx, "commandstats").Result()
-			require.NoError(b, err)
+			text := testkit.Must(client.Info(ctx, "commandstats").Result())(b)
 			_, rest, ok := strings.Cut(text, "cmdstat_evalsha:")
 			require.True(b, ok)
 			_, rest, _ = strings.Cut(rest, "usec_per_call=")
 			each, _, _ := strings.Cut(rest, ",")
-			us, err := strconv.ParseFloat(each, 64)
-			require.NoError(b, err)
+			us := testkit.Must(strconv.ParseFloat(each, 64))(b)
 			b.ReportMetric(us, "µs-in-redis")
 		})
 	}
@@ -137,8 +134,7 @@ func TestMemoryOfAHost(t *testing.T) {
 	fleets, members := started(t, 3, options(t, server.Addr))
 	use := func() map[string]int64 {
 		sizes := map[string]int64{}
-		keys, err := client.Keys(context.Background(), "*").Result()
-		require.NoError(t, err)
+		keys := testkit.Must(client.Keys(context.Background(), "*").Result())(t)
 		for _, key := range keys {
 			n, err := client.MemoryUsage(context.Background(), key, 0).Result()
 			if errors.Is(err, redis.Nil) {
@@ -216,8 +212,7 @@ func TestLargeFleet(t *testing.T) {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(time.Second)
-	messages, err := client.Info(context.Background(), "commandstats").Result()
-	require.NoError(t, err)
+	messages := testkit.Must(client.Info(context.Background(), "commandstats").Result())(t)
 	_, messages, _ = strings.Cut(messages, "cmdstat_publish:calls=")
 	messages, _, _ = strings.Cut(messages, ",")
 	t.Logf("%d members: %.0f commands per second in peace; %d connections; a hold reached the last member after %v; %d commands when all were told what they knew; %d members at Redis; %s messages in all",

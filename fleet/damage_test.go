@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // A key that somebody else has written, with a wrong type or with wrong fields, stops nothing.
@@ -22,8 +23,7 @@ func TestDamagedKeys(t *testing.T) {
 	admin := connect(t, server.Addr)
 	ctx := context.Background()
 	pack := func(text string) string { // of a list, by Redis itself
-		v, err := admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text()
-		require.NoError(t, err)
+		v := testkit.Must(admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text())(t)
 		return v
 	}
 	text := func(value string) func(string) error {
@@ -157,11 +157,9 @@ func TestStateOfAnotherVersion(t *testing.T) {
 				require.NoError(t, run(failingScript, 1+member, "h", 10, (3*time.Second).Microseconds(), 3).Err())
 			}
 			change(t, key, how)
-			got, err := run(failingScript, 4, "h", 1, 0, 3).Slice()
-			require.NoError(t, err)
+			got := testkit.Must(run(failingScript, 4, "h", 1, 0, 3).Slice())(t)
 			require.Equal(t, "3000000", got[1], "the outage is forgotten")
-			up, err := run(workingScript, 4, "h").Int64()
-			require.NoError(t, err)
+			up := testkit.Must(run(workingScript, 4, "h").Int64())(t)
 			require.Equal(t, int64(1), up)
 			if name == "a later version" {
 				last, err := client.Eval(ctx, "return cmsgpack.unpack(redis.call('GET', KEYS[1]))[6]", []string{key}).Text()

@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -153,8 +154,7 @@ func playFault(t *testing.T, fault fault) {
 	}
 	f, m := start(t, config())
 	for range 3 {
-		f, err := New(config())
-		require.NoError(t, err)
+		f := testkit.Must(New(config()))(t)
 		t.Cleanup(func() { _ = f.Close() })
 		workers = append(workers, newWorker(t, f))
 	}
@@ -361,8 +361,7 @@ type proxy struct {
 }
 
 func newProxy(t *testing.T, target string) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p := &proxy{addr: l.Addr().String(), listener: l, open: make(chan struct{})}
 	close(p.open)
 	p.target.Store(target)
@@ -469,8 +468,7 @@ func (p *proxy) close() {
 
 // refusing is a server that refuses all commands with an error.
 func refusing(t *testing.T, text string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -154,13 +155,11 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	ctx := context.Background()
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	keys := testkit.Must(client.Keys(ctx, "*").Result())(t)
 	require.LessOrEqual(t, len(keys), 4*hosts+2)
 	most := map[string]int64{}
 	for _, key := range keys {
-		ttl, err := client.PTTL(ctx, key).Result()
-		require.NoError(t, err)
+		ttl := testkit.Must(client.PTTL(ctx, key).Result())(t)
 		require.NotEqual(t, time.Duration(-1), ttl, "%s has no expiry", key) // -2: it is over
 		size, err := client.MemoryUsage(ctx, key, 0).Result()
 		if err == redis.Nil {
@@ -188,12 +187,10 @@ func TestHoldsOfAHostAreBounded(t *testing.T) {
 	for i := range 20 {
 		hold(time.Second, i, time.Minute)
 	}
-	n, err := client.HLen(context.Background(), key).Result()
-	require.NoError(t, err)
+	n := testkit.Must(client.HLen(context.Background(), key).Result())(t)
 	require.EqualValues(t, 10, n)
 	hold(2*time.Minute, 100, time.Minute) // the others are over
-	n, err = client.HLen(context.Background(), key).Result()
-	require.NoError(t, err)
+	n = testkit.Must(client.HLen(context.Background(), key).Result())(t)
 	require.EqualValues(t, 1, n)
 }
 
@@ -279,12 +276,10 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
 	noLeak(t)
 	eventually(t, func() bool { return clients(t, client) == 0 }, "connections are left")
-	n, err := client.ZCard(context.Background(), c.Prefix+":{members}").Result()
-	require.NoError(t, err)
+	n := testkit.Must(client.ZCard(context.Background(), c.Prefix+":{members}").Result())(t)
 	require.Zero(t, n)
 	// The last news before Close was sent.
-	left, err := client.HLen(context.Background(), fleets[0].store.keyOf(host, "holds")).Result()
-	require.NoError(t, err)
+	left := testkit.Must(client.HLen(context.Background(), fleets[0].store.keyOf(host, "holds")).Result())(t)
 	require.EqualValues(t, 1, left)
 }
 

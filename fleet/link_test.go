@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -107,8 +108,7 @@ func TestTransportHearsOfAConnection(t *testing.T) {
 		if !connects {
 			c.Redis.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
 		}
-		f, err := New(c)
-		require.NoError(t, err)
+		f := testkit.Must(New(c))(t)
 		defer f.Close()
 		heard := make(chan fleetmsg.Message, 10)
 		require.NoError(t, f.join(func(m fleetmsg.Message) { heard <- m }))
@@ -218,8 +218,7 @@ func TestRedisKeepsTheContract(t *testing.T) {
 	fleettest.Run(t, func(t *testing.T) func() fleettest.Fleet {
 		c := options(t, addr)
 		return func() fleettest.Fleet {
-			f, err := New(c)
-			require.NoError(t, err)
+			f := testkit.Must(New(c))(t)
 			t.Cleanup(func() { _ = f.Close() })
 			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f

@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -287,8 +288,7 @@ func TestLogThatBlocks(t *testing.T) {
 		require.True(t, blocked.Load(), "there was no log line")
 		begin := time.Now()
 		for i := range 10 {
-			req, err := http.NewRequest(http.MethodGet, name(i), nil)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequest(http.MethodGet, name(i), nil))(t)
 			_, err = tr.RoundTrip(req)
 			require.NoError(t, err)
 			callAll(f)
@@ -409,15 +409,13 @@ func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 				want = 1
 				ups++
 			}
-			got, err := run(workingScript, member, "h").Int64()
-			require.NoError(t, err)
+			got := testkit.Must(run(workingScript, member, "h").Int64())(t)
 			require.Equal(t, want, got, step)
 		default:
 			failures, since := 1+r.IntN(6), time.Duration(r.Int64N(int64(4*time.Second))).Truncate(time.Microsecond)
 			wasDown := host.IsDown()
 			down, from := host.Failing(now, member, failures, now.Add(-since), members)
-			got, err := run(failingScript, member, "h", failures, since.Microseconds(), members).Slice()
-			require.NoError(t, err)
+			got := testkit.Must(run(failingScript, member, "h", failures, since.Microseconds(), members).Slice())(t)
 			require.Equal(t, down, got[0] == int64(1), step)
 			switch {
 			case down:

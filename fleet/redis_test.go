@@ -100,8 +100,7 @@ func options(t testing.TB, addr string) Config {
 // start starts a Fleet with a member that notes what it is told.
 func start(t testing.TB, c Config) (*Fleet, *witness) {
 	t.Helper()
-	f, err := New(c)
-	require.NoError(t, err)
+	f := testkit.Must(New(c))(t)
 	t.Cleanup(func() { _ = f.Close() })
 	w := &witness{}
 	require.NoError(t, f.join(w.hear))
@@ -226,8 +225,7 @@ func leftovers() (left string) {
 
 // clients returns how many connections a server has, without the one that asks.
 func clients(t testing.TB, c *redis.Client) int {
-	list, err := c.ClientList(context.Background()).Result()
-	require.NoError(t, err)
+	list := testkit.Must(c.ClientList(context.Background()).Result())(t)
 	return strings.Count(list, "\n") - 1
 }
 

@@ -32,6 +32,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // acl is the rule of the package comment: the commands, keys and channel that a Fleet
@@ -79,18 +80,15 @@ func TestACL(t *testing.T) {
 	}
 	require.Empty(t, lines.String())
 	// Each command is needed, or the list would be too long.
-	entries, err := admin.Do(context.Background(), "acl", "log").Slice()
-	require.NoError(t, err)
+	entries := testkit.Must(admin.Do(context.Background(), "acl", "log").Slice())(t)
 	require.Empty(t, entries)
-	stats, err := admin.Info(context.Background(), "commandstats").Result()
-	require.NoError(t, err)
+	stats := testkit.Must(admin.Info(context.Background(), "commandstats").Result())(t)
 	for field := range strings.FieldsSeq(acl) {
 		if name, ok := strings.CutPrefix(field, "+"); ok && name != "ping" { // after 5 s without a message
 			require.Contains(t, stats, "cmdstat_"+name+":")
 		}
 	}
-	doc, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
+	doc := testkit.Must(os.ReadFile("doc.go"))(t)
 	for field := range strings.FieldsSeq(strings.ReplaceAll(acl, "PREFIX", "aplomb")) {
 		require.Contains(t, string(doc), field)
 	}
@@ -175,12 +173,10 @@ func TestNoSecretsInRedis(t *testing.T) {
 		}
 		seen = append(seen, fmt.Sprintf("%+v", m))
 	}
-	keys, err := admin.Keys(context.Background(), "*").Result()
-	require.NoError(t, err)
+	keys := testkit.Must(admin.Keys(context.Background(), "*").Result())(t)
 	require.NotEmpty(t, seen)
 	for _, key := range keys {
-		dump, err := admin.Dump(context.Background(), key).Result()
-		require.NoError(t, err)
+		dump := testkit.Must(admin.Dump(context.Background(), key).Result())(t)
 		seen = append(seen, key, dump)
 	}
 	all := strings.Join(seen, "\n")
@@ -195,16 +191,14 @@ func TestNoSecretsInRedis(t *testing.T) {
 // No time of day is used. time.Now is only for differences, which do not depend on the
 // clock of the machine.
 func TestNoTimeOfDay(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	uses := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, 0)
-		require.NoError(t, err)
+		file := testkit.Must(parser.ParseFile(set, name, nil, 0))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
 				switch s.Sel.Name {
@@ -222,21 +216,17 @@ func TestNoTimeOfDay(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key))(t)
+	secret := testkit.Must(x509.MarshalECPrivateKey(key))(t)
 	write := func(name, kind string, b []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
 		return path
 	}
 	certFile, keyFile := write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", secret)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := l.Addr().String()
 	l.Close()
 	_, port, err := net.SplitHostPort(addr)

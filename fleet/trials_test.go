@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -42,13 +43,11 @@ func at(t *testing.T, n int, addr string) []Config {
 // info returns a number of the INFO command.
 func info(t *testing.T, c *redis.Client, name string) float64 {
 	t.Helper()
-	text, err := c.Info(t.Context(), "everything").Result()
-	require.NoError(t, err)
+	text := testkit.Must(c.Info(t.Context(), "everything").Result())(t)
 	_, text, ok := strings.Cut(text, "\r\n"+name+":")
 	require.True(t, ok, name)
 	text, _, _ = strings.Cut(text, "\r\n")
-	v, err := strconv.ParseFloat(text, 64)
-	require.NoError(t, err)
+	v := testkit.Must(strconv.ParseFloat(text, 64))(t)
 	return v
 }
 
@@ -137,8 +136,7 @@ func TestTrialEviction(t *testing.T) {
 	sent, due := len(c.sends(from, time.Hour)), int(perSecond*window.Seconds())+burst
 	left := 0
 	for _, what := range []string{keyOfMembers(holder), holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
-		n, err := admin.Exists(t.Context(), what).Result()
-		require.NoError(t, err)
+		n := testkit.Must(admin.Exists(t.Context(), what).Result())(t)
 		left += int(n)
 	}
 	evicted := info(t, admin, "evicted_keys")
@@ -222,8 +220,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	published, left := 0, 2
 	for ; left == 2 && published < 1000; published++ {
 		require.NoError(t, admin.Publish(t.Context(), f.store.channel, junk).Err())
-		list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
-		require.NoError(t, err)
+		list := testkit.Must(admin.Do(t.Context(), "client", "list", "type", "pubsub").Text())(t)
 		left = strings.Count(list, "\n")
 	}
 	other.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})

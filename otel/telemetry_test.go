@@ -36,6 +36,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -75,20 +76,17 @@ func (k *kit) watched(c transport.Config) (tr *transport.Transport, stop func() 
 	telemetry := mustObserve(k.t, k.config())
 	c.Traces = []*transport.Trace{telemetry.Trace()}
 	tr = mustNew(k.t, c)
-	stop, err := telemetry.Observe(tr)
-	require.NoError(k.t, err)
+	stop = testkit.Must(telemetry.Observe(tr))(k.t)
 	return tr, stop
 }
 
 func mustObserve(t testing.TB, c aplombotel.Config) *aplombotel.Telemetry {
-	telemetry, err := aplombotel.New(c)
-	require.NoError(t, err)
+	telemetry := testkit.Must(aplombotel.New(c))(t)
 	return telemetry
 }
 
 func mustNew(t testing.TB, c transport.Config) *transport.Transport {
-	tr, err := transport.New(c)
-	require.NoError(t, err)
+	tr := testkit.Must(transport.New(c))(t)
 	return tr
 }
 
@@ -269,8 +267,7 @@ func TestSpanOfABody(t *testing.T) {
 			resp.ContentLength = 10
 			return resp, nil
 		})})
-		text, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		text := testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		assert.Equal(t, "0123456789", string(text))
 		spans := k.spans.Ended()
 		require.Len(t, spans, 3, "spans")
@@ -335,10 +332,8 @@ func TestSpansThatFail(t *testing.T) {
 func TestUnknownMethods(t *testing.T) {
 	k := newKit(t)
 	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
-	req, err := http.NewRequestWithContext(t.Context(), "INVENTED", "http://h.test:8080/", nil)
-	require.NoError(t, err)
-	resp, err := tr.RoundTrip(req)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), "INVENTED", "http://h.test:8080/", nil))(t)
+	resp := testkit.Must(tr.RoundTrip(req))(t)
 	require.NoError(t, resp.Body.Close())
 	span := k.spans.Ended()[0]
 	assert.Equal(t, "HTTP", span.Name())
@@ -825,8 +820,7 @@ func TestSecrets(t *testing.T) {
 		}
 		var all metricdata.ResourceMetrics
 		require.NoError(t, k.reader.Collect(context.Background(), &all))
-		text, err := json.Marshal(all)
-		require.NoError(t, err)
+		text := testkit.Must(json.Marshal(all))(t)
 		assert.NotContains(t, string(text), secret, "%#v", u)
 		assert.Contains(t, string(text), "h.test", "the metrics name the host")
 	}
@@ -1019,8 +1013,7 @@ func (f *firstTry) calls(t testing.TB) [layers]func() {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/v1/things", nil)
 		require.NoError(t, err)
 		return func() {
-			resp, err := rt.RoundTrip(req)
-			require.NoError(t, err)
+			resp := testkit.Must(rt.RoundTrip(req))(t)
 			for err == nil {
 				_, err = resp.Body.Read(buf)
 			}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -56,8 +57,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	t.Helper()
 	t.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
 	cert, pool := certificate()
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
+	conn := testkit.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	s := &site{url: "https://" + conn.LocalAddr().String()}
 	server := &http3.Server{
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),
@@ -104,8 +104,7 @@ func (s *site) do(t *testing.T, method, path, body string) (*http.Response, []by
 	if body != "" {
 		sent = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, sent)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(ctx, method, s.url+path, sent))(t)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, nil, err
@@ -317,12 +316,11 @@ func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody is there", func(t *testing.T) {
 		s := serve(t, policy.Rule{MaxAttempts: 2}, nil)
 		// Nobody reads from this socket.
-		silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		require.NoError(t, err)
+		silent := testkit.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 		defer func() { _ = silent.Close() }()
 		s.url = "https://" + silent.LocalAddr().String()
 		s.base.QUICConfig.HandshakeIdleTimeout = 50 * time.Millisecond
-		_, _, err = s.do(t, http.MethodGet, "/", "")
+		_, _, err := s.do(t, http.MethodGet, "/", "")
 		require.Error(t, err)
 		_, _, err = s.do(t, http.MethodPost, "/", "text")
 		require.Error(t, err)
@@ -381,9 +379,8 @@ func TestHTTP3CancelledByTheCaller(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
-	require.NoError(t, err)
-	_, err = s.client.Do(req)
+	req := testkit.Must(http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil))(t)
+	_, err := s.client.Do(req)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Len(t, s.seen(), 1, "requests sent")
 }

@@ -19,14 +19,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 func parsed(t *testing.T, text string) *File {
 	t.Helper()
-	f, err := Parse(strings.NewReader(text), Names{})
-	require.NoError(t, err)
+	f := testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
 	return f
 }
 
@@ -192,12 +192,10 @@ func posted(code int, body string, header ...string) classify.Outcome {
 }
 
 func TestLoadEveryProfile(t *testing.T) {
-	files, err := filepath.Glob("../../policy/profile/*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("../../policy/profile/*.go"))(t)
 	functions := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := testkit.Must(os.ReadFile(file))(t)
 		functions += len(regexp.MustCompile(`(?m)^func [A-Z]\w*\(\) policy\.Rule `).FindAll(text, -1))
 	}
 	assert.Len(t, builtinProfiles(), functions, "each profile has a name")
@@ -398,8 +396,7 @@ func TestLoadIdempotent(t *testing.T) {
 // A file lists what differs from another, and says how much it leaves out.
 func TestChanges(t *testing.T) {
 	parse := func(text string) *File {
-		f, err := Parse(strings.NewReader(text), Names{})
-		require.NoError(t, err)
+		f := testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
 		return f
 	}
 	var hosts []string

@@ -108,3 +108,20 @@ func Files(root string, wants func(path string) bool, f func(path, text string))
 		return err
 	})
 }
+
+// Must takes what a call returned, and returns its value if there is no error. An error ends the test.
+func Must[V any](v V, err error) func(t Ender) V {
+	return func(t Ender) V {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("unexpected error: %+v", err)
+		}
+		return v
+	}
+}
+
+// An Ender is a part of testing.TB.
+type Ender interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}

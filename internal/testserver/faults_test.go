@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -59,8 +60,7 @@ func ctx(t *testing.T) context.Context {
 }
 
 func request(t *testing.T, method, url string, body io.Reader) *http.Request {
-	r, err := http.NewRequestWithContext(ctx(t), method, url, body)
-	require.NoError(t, err)
+	r := testkit.Must(http.NewRequestWithContext(ctx(t), method, url, body))(t)
 	return r
 }
 
@@ -263,8 +263,7 @@ func TestClientLeaves(t *testing.T) {
 				c, leave := context.WithCancel(ctx(t))
 				r := request(t, "GET", s.URL, nil).WithContext(c)
 				if f.head {
-					resp, err := s.Client().Do(r)
-					require.NoError(t, err)
+					resp := testkit.Must(s.Client().Do(r))(t)
 					defer resp.Body.Close()
 				} else {
 					go func() {
@@ -289,10 +288,9 @@ func TestEndlessIsThePattern(t *testing.T) {
 	want := ts.Pattern(300_000)
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Endless())
-		resp, err := s.Client().Do(request(t, "GET", s.URL, nil))
-		require.NoError(t, err)
+		resp := testkit.Must(s.Client().Do(request(t, "GET", s.URL, nil)))(t)
 		b := make([]byte, len(want))
-		_, err = io.ReadFull(resp.Body, b)
+		_, err := io.ReadFull(resp.Body, b)
 		require.NoError(t, err)
 		assert.Equal(t, ts.Hash(want), ts.Hash(b))
 		require.NoError(t, resp.Body.Close())
@@ -307,11 +305,9 @@ func TestTimesAreKept(t *testing.T) {
 			s := ts.Start(t, cfg, ts.OK("hello").Delay(time.Minute).Drip(2, time.Hour))
 			begin := time.Now()
 			r := request(t, "GET", s.URL, nil).WithContext(context.Background())
-			resp, err := s.Client().Do(r)
-			require.NoError(t, err)
+			resp := testkit.Must(s.Client().Do(r))(t)
 			assert.Equal(t, time.Minute, time.Since(begin))
-			b, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			b := testkit.Must(io.ReadAll(resp.Body))(t)
 			assert.Equal(t, "hello", string(b))
 			assert.Equal(t, time.Minute+3*time.Hour, time.Since(begin))
 			synctest.Wait()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/document"
 	"github.com/aplomb-go/aplomb/lab/internal/exports"
 	"github.com/aplomb-go/aplomb/lab/outages"
@@ -114,10 +115,8 @@ func TestNear(t *testing.T) {
 // TestBodiesInMemoryHaveNoWriteTo: the base of the questions about cost has bodies as net/http has them. A WriteTo would
 // copy the whole body at once.
 func TestBodiesInMemoryHaveNoWriteTo(t *testing.T) {
-	req, err := target{url: anyURL}.request(t.Context(), http.MethodGet)
-	require.NoError(t, err)
-	resp, err := (&flaky{body: "x"}).RoundTrip(req)
-	require.NoError(t, err)
+	req := testkit.Must(target{url: anyURL}.request(t.Context(), http.MethodGet))(t)
+	resp := testkit.Must((&flaky{body: "x"}).RoundTrip(req))(t)
 	defer resp.Body.Close()
 	_, ok := resp.Body.(io.WriterTo)
 	assert.False(t, ok)

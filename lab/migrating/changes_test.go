@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -219,8 +219,7 @@ func TestWaysBack(t *testing.T) {
 	busy := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
 	with := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
 		return func(t *testing.T, base http.RoundTripper) program {
-			tr, err := transport.New(transport.Config{Base: base, Rule: rule})
-			require.NoError(t, err)
+			tr := testkit.Must(transport.New(transport.Config{Base: base, Rule: rule}))(t)
 			return ofClient(&http.Client{Transport: tr})
 		}
 	}
@@ -232,8 +231,7 @@ func TestWaysBack(t *testing.T) {
 	})
 	t.Run("Idempotency-Key", func(t *testing.T) {
 		withKey := func(t *testing.T, base http.RoundTripper) program {
-			tr, err := transport.New(transport.Config{Base: base})
-			require.NoError(t, err)
+			tr := testkit.Must(transport.New(transport.Config{Base: base}))(t)
 			return ofClient(&http.Client{Transport: keyed{tr}})
 		}
 		sent, _ := post(t, withKey)

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/document"
 )
 
@@ -32,18 +32,15 @@ func TestDocument(t *testing.T) {
 
 // functions returns the sources of this package's functions, without tests.
 func functions(t *testing.T) map[string]string {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	sources := map[string]string{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
+		source := testkit.Must(os.ReadFile(file))(t)
 		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, file, source, 0)
-		require.NoError(t, err)
+		parsed := testkit.Must(parser.ParseFile(set, file, source, 0))(t)
 		for _, declaration := range parsed.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok {
 				sources[f.Name.Name] = string(source[set.Position(f.Pos()).Offset:set.Position(f.End()).Offset])

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/exports"
 )
 
@@ -32,8 +33,7 @@ var standard = []string{"http.Client", "http.RoundTripper", "http.NewRequest", "
 // TestNames: the names in the first column of a table belong to the library, and those
 // in the second column to aplomb.
 func TestNames(t *testing.T) {
-	text, err := os.ReadFile("../../docs/migrating.md")
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile("../../docs/migrating.md"))(t)
 	theirs, ours := exported(t), listedNames(t)
 	span, name := regexp.MustCompile("`([^`]*)`"), regexp.MustCompile(`[A-Za-z_][\w.]*`)
 	heading, rows := "", 0
@@ -79,8 +79,7 @@ func listedNames(t *testing.T) map[string]bool {
 	names := map[string]bool{}
 	listed := regexp.MustCompile(`(?m)^(?:type|func|const|var|field) (?:\(\*?(\w+)\)\.)?([\w.]+)`)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := testkit.Must(os.ReadFile(file))(t)
 		base := strings.TrimSuffix(filepath.Base(file), ".txt")
 		base = base[strings.LastIndex(base, "-")+1:]
 		for _, m := range listed.FindAllStringSubmatch(string(text), -1) {

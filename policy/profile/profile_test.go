@@ -48,8 +48,7 @@ func parse(t testing.TB, text string, req *http.Request) *http.Response {
 	t.Helper()
 	text = placeholder.ReplaceAllStringFunc(text, func(s string) string {
 		parts := placeholder.FindStringSubmatch(s)
-		seconds, err := strconv.Atoi(parts[2])
-		require.NoError(t, err)
+		seconds := testkit.Must(strconv.Atoi(parts[2]))(t)
 		at := time.Now().Add(time.Duration(seconds) * time.Second)
 		if parts[1] == "unix" {
 			return strconv.FormatInt(at.Unix(), 10)
@@ -130,8 +129,7 @@ func request(t testing.TB, text string) *http.Request {
 	if strings.HasPrefix(path, "/") {
 		path = "https://provider.test" + path
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, path, body)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, path, body))(t)
 	for _, line := range lines[1:] {
 		key, value, _ := strings.Cut(line, ": ")
 		req.Header.Set(key, value)
@@ -155,8 +153,7 @@ func send(t testing.TB, tr http.RoundTripper, text string) (status int, waited t
 // fetch sends a request and returns the body of the response.
 func fetch(t testing.TB, tr http.RoundTripper, text string) (body string, err error) {
 	t.Helper()
-	resp, err := tr.RoundTrip(request(t, text))
-	require.NoError(t, err)
+	resp := testkit.Must(tr.RoundTrip(request(t, text)))(t)
 	all, err := io.ReadAll(resp.Body)
 	require.NoError(t, resp.Body.Close())
 	return string(all), err
@@ -303,8 +300,7 @@ func TestResponsesAreUnread(t *testing.T) {
 	for name, p := range providers {
 		for kind, response := range p.final {
 			base := &script{t: t, texts: []string{response}}
-			body, err := fetch(t, newTransport(t, base, p.rule()), "POST "+p.at())
-			require.NoError(t, err)
+			body := testkit.Must(fetch(t, newTransport(t, base, p.rule()), "POST "+p.at()))(t)
 			_, want, _ := strings.Cut(response, "\n\n")
 			assert.Equal(t, want, body, "%s: %s", name, kind)
 		}
@@ -338,8 +334,7 @@ func TestCodedBodies(t *testing.T) {
 					got, ok := told(rule)(o)
 					assert.Equal(t, named, ok, "%s: %s: %s in %s", name, kind, title, coding)
 					assert.InDelta(t, wait, got, float64(time.Second), "%s: %s: %s in %s", name, kind, title, coding)
-					rest, err := io.ReadAll(o.Response.Body)
-					require.NoError(t, err)
+					rest := testkit.Must(io.ReadAll(o.Response.Body))(t)
 					assert.Equal(t, coded, string(rest), "%s: %s: %s in %s", name, kind, title, coding)
 				}
 			}
@@ -421,9 +416,8 @@ func TestConditions(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			base := &script{t: t, texts: []string{tt.response}}
 			tt.rule.Backoff = backoff.Constant(0)
-			tr, err := transport.New(transport.Config{Base: base, Rule: tt.rule})
-			require.NoError(t, err)
-			_, _, err = send(t, tr, tt.request)
+			tr := testkit.Must(transport.New(transport.Config{Base: base, Rule: tt.rule}))(t)
+			_, _, err := send(t, tr, tt.request)
 			require.NoError(t, err)
 			testkit.Count(t, tt.want, base.sent, "request sent")
 		})
@@ -535,19 +529,16 @@ func FuzzProfiles(f *testing.F) {
 // docs/profiles.md has every profile in its table. The comments of the functions name their
 // sources, and the days on which they were read.
 func TestDocumentIsComplete(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md")))(t)
 	var rows []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, row[1])
 	}
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(providers)), rows)
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	commented := 0
 	for _, file := range files {
-		code, err := os.ReadFile(file)
-		require.NoError(t, err)
+		code := testkit.Must(os.ReadFile(file))(t)
 		for _, f := range regexp.MustCompile(`((?m:^//.*\n)+)func ([A-Z]\w*)\(\) policy\.Rule `).FindAllStringSubmatch(string(code), -1) {
 			if f[2] == "API" || f[2] == "Service" {
 				continue // for kinds of services
@@ -562,8 +553,7 @@ func TestDocumentIsComplete(t *testing.T) {
 
 // The rules in docs/profiles.md can be loaded.
 func TestDocumentedRulesLoad(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md")))(t)
 	_, block, found := strings.Cut(string(text), "```json\n")
 	require.True(t, found)
 	block, _, _ = strings.Cut(block, "```")
