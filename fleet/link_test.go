@@ -150,11 +150,11 @@ func TestFirstSecond(t *testing.T) {
 }
 
 func membersOfAProcess(t *testing.T, n int, c Config, note func(time.Time)) {
-	together(n, func(int) { startAndSend(t, c, note) })
+	testkit.Together(n, func(int) { startAndSend(t, c, note) })
 }
 
 func membersWithProcesses(t *testing.T, n int, c Config, note func(time.Time)) {
-	together(n, func(int) {
+	testkit.Together(n, func(int) {
 		p := exec.Command(os.Args[0], "-test.run=^TestMemberOfFirstSecond$", "-test.v")
 		p.Env = append(os.Environ(), "APLOMB_MEMBER="+c.Prefix, "APLOMB_REDIS="+c.Redis.Addrs[0])
 		out, err := p.StdoutPipe()
@@ -201,7 +201,7 @@ func startAndSend(t *testing.T, c Config, note func(time.Time)) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(1500*time.Millisecond, cancel).Stop()
-	together(4, func(int) {
+	testkit.Together(4, func(int) {
 		for ctx.Err() == nil {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
 			if assert.NoError(t, err) {

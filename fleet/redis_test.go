@@ -121,15 +121,6 @@ func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
 	return fleets, members
 }
 
-// together runs f n times at once and waits for all.
-func together(n int, f func(i int)) {
-	var group sync.WaitGroup
-	for i := range n {
-		group.Go(func() { f(i) })
-	}
-	group.Wait()
-}
-
 // eventually waits until a condition holds. The time is long, because a loaded machine may
 // stop everything for seconds.
 func eventually(t testing.TB, ok func() bool, format string, args ...any) {

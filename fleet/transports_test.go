@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -114,7 +115,7 @@ func (c *crew) sends(from, to time.Duration) (list []send) {
 // run makes members send requests one after the other, until a time. pause is between two
 // requests.
 func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) time.Duration) {
-	together(len(c.tr), func(i int) {
+	testkit.Together(len(c.tr), func(i int) {
 		for time.Since(c.begun) < until {
 			if c.get(t, i) != http.StatusOK {
 				c.failed.Add(1)
@@ -143,7 +144,7 @@ func sickMembers(t *testing.T, sick int) {
 	until := time.Since(c.begun) + 5*time.Second
 	var mu sync.Mutex
 	failed, longest := 0, time.Duration(0)
-	together(members, func(i int) {
+	testkit.Together(members, func(i int) {
 		for time.Since(c.begun) < until {
 			begin := time.Now()
 			status := c.get(t, i)

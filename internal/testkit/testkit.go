@@ -109,6 +109,15 @@ func Files(root string, wants func(path string) bool, f func(path, text string))
 	})
 }
 
+// Together calls f n times at once, and waits for all.
+func Together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
+
 // Must takes what a call returned, and returns its value if there is no error. An error ends the test.
 func Must[V any](v V, err error) func(t Ender) V {
 	return func(t Ender) V {
