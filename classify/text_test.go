@@ -427,8 +427,7 @@ func responds(code int, key, value string) http.RoundTripper {
 
 func request(t *testing.T, method, target string, body io.Reader) *http.Request {
 	t.Helper()
-	r := testkit.Must(http.NewRequestWithContext(t.Context(), method, target, body))(t)
-	return r
+	return testkit.Must(http.NewRequestWithContext(t.Context(), method, target, body))(t)
 }
 
 // unknownLength is a body for which net/http makes neither length nor GetBody.

@@ -474,10 +474,9 @@ func TestNginxKeepAlive(t *testing.T) {
 				hc.Transport = base(t, w, false)
 			}
 			n.backend.answer(nil)
-			_, err := fetch(ctx, hc, method, n.url+"/app/", []byte("first"))
-			require.NoError(t, err)
+			testkit.Must(fetch(ctx, hc, method, n.url+"/app/", []byte("first")))(t)
 			time.Sleep(200 * time.Millisecond) // nginx closes, and the client does not hear of it yet
-			_, err = fetch(ctx, hc, method, n.url+"/app/", []byte("second"))
+			_, err := fetch(ctx, hc, method, n.url+"/app/", []byte("second"))
 			if err != nil || len(r.told()) > 0 {
 				return result{err, n.backend.seen(), r.told()}
 			}

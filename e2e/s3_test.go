@@ -42,8 +42,7 @@ func s3Client() client {
 		resumes: true,
 		serve: func(t testing.TB, _ string) http.Handler {
 			backend, fake := newFakeS3(t)
-			_, err := backend.PutObject(bucket, object, nil, bytes.NewReader(content(1<<20)), 1<<20, nil)
-			require.NoError(t, err)
+			testkit.Must(backend.PutObject(bucket, object, nil, bytes.NewReader(content(1<<20)), 1<<20, nil))(t)
 			return fake
 		},
 		open: func(_ testing.TB, s setup) session {

@@ -168,7 +168,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		rule.Concurrency = policy.Concurrency{Enabled: policy.On, Max: workers}
 		rule.RateLimit = policy.RateLimit{PerSecond: 2000}
 	}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base: s,
 		Rule: rule,
 		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
@@ -186,7 +186,6 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 			}
 		}}},
 	})
-	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr, Timeout: 10 * time.Second}
 	return s
 }

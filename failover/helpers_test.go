@@ -114,8 +114,7 @@ func pair(t testing.TB, a, b http.RoundTripper) *failover.Transport {
 
 func mustNew(t testing.TB, endpoints ...failover.Endpoint) *failover.Transport {
 	t.Helper()
-	tr := testkit.Must(failover.New(endpoints...))(t)
-	return tr
+	return testkit.Must(failover.New(endpoints...))(t)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -161,8 +160,7 @@ func step(s faults.Step, req *http.Request) (*http.Response, error) {
 
 func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
 	t.Helper()
-	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, body))(t)
-	return req
+	return testkit.Must(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 }
 
 // do sends a request, and returns the status and the body of the response or the error.

@@ -288,8 +288,7 @@ func TestScriptRepeatsItsLastStep(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	ft := faults.New(nil, nil)
 	for range 12_345 {
-		_, err := send(t, ft, http.MethodGet)
-		require.NoError(t, err)
+		testkit.Must(send(t, ft, http.MethodGet))(t)
 	}
 	assert.InDelta(t, 9_500, len(ft.Records()), 500)
 }
@@ -379,12 +378,11 @@ func TestCutBodiesAreResumed(t *testing.T) {
 func TestDeadConnectionsAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, fresh := faults.New(nil, faults.Script(faults.Pass(), faults.Hang())), faults.New(nil, faults.Script(faults.Pass()))
-		rt, err := transport.New(transport.Config{
+		rt := transport.MustNew(transport.Config{
 			Base:    base,
 			NewPool: func(string) http.RoundTripper { return fresh },
 			Rule:    policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(0)},
 		})
-		require.NoError(t, err)
 		for i := range 10 {
 			start := time.Now()
 			resp := testkit.Must(send(t, rt, http.MethodGet))(t)

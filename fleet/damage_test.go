@@ -23,8 +23,7 @@ func TestDamagedKeys(t *testing.T) {
 	admin := connect(t, server.Addr)
 	ctx := context.Background()
 	pack := func(text string) string { // of a list, by Redis itself
-		v := testkit.Must(admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text())(t)
-		return v
+		return testkit.Must(admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text())(t)
 	}
 	text := func(value string) func(string) error {
 		return func(key string) error { return admin.Set(ctx, key, value, 0).Err() }

@@ -282,7 +282,7 @@ type worker struct {
 // newWorker makes a Transport with every limit that a fleet has to do with, over a server
 // in memory that always succeeds.
 func newWorker(t *testing.T, f *Fleet) *worker {
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Fleet: f,
 		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
 		Hosts: map[string]policy.Rule{"rate.example.com": {RateLimit: policy.RateLimit{PerSecond: 2000, Burst: 200}}},
@@ -291,7 +291,6 @@ func newWorker(t *testing.T, f *Fleet) *worker {
 			return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil
 		}),
 	})
-	require.NoError(t, err)
 	return &worker{fleet: f, tr: tr}
 }
 

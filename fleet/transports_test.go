@@ -51,7 +51,7 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 		f, err := New(config)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = f.Close() })
-		tr, err := transport.New(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+		tr := transport.MustNew(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(c.begun)
 			c.mu.Lock()
 			c.sent = append(c.sent, send{i, at})
@@ -66,7 +66,6 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 			}
 			return resp, nil
 		})})
-		require.NoError(t, err)
 		c.tr, c.fleets = append(c.tr, tr), append(c.fleets, f)
 	}
 	for _, f := range c.fleets {

@@ -47,8 +47,7 @@ func info(t *testing.T, c *redis.Client, name string) float64 {
 	_, text, ok := strings.Cut(text, "\r\n"+name+":")
 	require.True(t, ok, name)
 	text, _, _ = strings.Cut(text, "\r\n")
-	v := testkit.Must(strconv.ParseFloat(text, 64))(t)
-	return v
+	return testkit.Must(strconv.ParseFloat(text, 64))(t)
 }
 
 // newcomer starts a member that meets the host, and returns how many holds it hears of.

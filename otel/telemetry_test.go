@@ -219,8 +219,7 @@ func TestSpans(t *testing.T) {
 			return response(req, 200, strings.NewReader("text")), nil
 		})})
 		start := time.Now()
-		_, err := get(t.Context(), tr, "https://user:SECRET@api.example.com/v1/things?token=SECRET")
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, "https://user:SECRET@api.example.com/v1/things?token=SECRET"))(t)
 
 		spans := k.spans.Ended()
 		require.Len(t, spans, 4, "spans")
@@ -512,8 +511,7 @@ func TestWithheld(t *testing.T) {
 		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(quick)
 		tr := k.transport(transport.Config{Rule: rule, Base: always(503, "")})
 		for range 3 {
-			_, err := get(t.Context(), tr, "http://h.test/")
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		}
 		assert.EqualValues(t, 3, k.sum("aplomb.request.duration", attribute.String("aplomb.reason", "retry_budget"), attribute.String("error.type", "503")))
 		assert.EqualValues(t, 1, k.sum("aplomb.attempts", kindIs("retry")))
@@ -549,8 +547,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 				}
 				return resp, nil
 			})})
-			_, err := get(t.Context(), tr, "http://h.test/")
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 			for why, seconds := range row.want {
 				assert.EqualValues(t, 1, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", why)), name)
 				assert.InDelta(t, seconds+0.5, k.total("aplomb.wait.duration"), 0.6, name)
@@ -697,8 +694,7 @@ func TestWithOtelhttp(t *testing.T) {
 			if row.above {
 				top = layer(tr, "above")
 			}
-			_, err := get(t.Context(), top, srv.URL)
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), top, srv.URL))(t)
 
 			byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
 			for _, s := range k.spans.Ended() {
@@ -765,8 +761,7 @@ func TestAttributesAreLeftAlone(t *testing.T) {
 			}
 			return response(req, 200, strings.NewReader("text")), nil
 		})})
-		_, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		require.Len(t, got, 2+4, "two attempts are counted as resent, and four spans end")
 		for _, kv := range got {
 			_ = append(kv[0], attribute.String("a", "span")) // may add its own
@@ -862,11 +857,9 @@ func TestManyServers(t *testing.T) {
 	})
 	const servers, kept = 2010, 1799
 	for i := range servers {
-		_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i)))(t)
 	}
-	_, err := get(t.Context(), tr, "http://named.test/")
-	require.NoError(t, err)
+	testkit.Must(get(t.Context(), tr, "http://named.test/"))(t)
 	named, overflow := attribute.String("server.address", "named.test"), attribute.Bool("otel.metric.overflow", true)
 	for _, name := range []string{"http.client.request.duration", "aplomb.request.duration", "http.client.response.body.size", "aplomb.attempts", "aplomb.host.changes"} {
 		for range 2 { // a collection changes no count
@@ -884,8 +877,7 @@ func TestTwoTelemetries(t *testing.T) {
 	k := newKit(t)
 	for range 2 {
 		tr := k.transport(transport.Config{Base: always(200, "")})
-		_, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 	}
 	assert.EqualValues(t, 2, k.sum("aplomb.request.duration"))
 }
@@ -899,8 +891,7 @@ func TestForeignContext(t *testing.T) {
 		Traces: []*transport.Trace{mustObserve(t, k.config()).Trace(), foreign},
 		Base:   always(200, "text"),
 	})
-	_, err := get(t.Context(), tr, "http://h.test/")
-	require.NoError(t, err)
+	testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 	for _, name := range []string{"aplomb.attempts", "aplomb.request.duration", "http.client.request.duration"} {
 		assert.EqualValues(t, 1, k.sum(name), name)
 	}

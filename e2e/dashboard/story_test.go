@@ -194,8 +194,7 @@ func play(t *testing.T) (all *samples) {
 		c.Fleet = &member.Backend{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
 		shared := testkit.Must(transport.New(c))(t)
 		for _, tr := range []*transport.Transport{alone, shared} {
-			_, err = telemetry.Observe(tr)
-			require.NoError(t, err)
+			testkit.Must(telemetry.Observe(tr))(t)
 		}
 
 		var group sync.WaitGroup

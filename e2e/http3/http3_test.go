@@ -76,7 +76,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 		_ = server.Serve(conn) // its error is that of Close
 	}()
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base: s.base,
 		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}),
 		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
@@ -85,7 +85,6 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 			s.events = append(s.events, e)
 		}}},
 	})
-	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr}
 	t.Cleanup(func() {
 		assert.NoError(t, s.base.Close())

@@ -27,8 +27,7 @@ import (
 // TestDocument: docs/recipes.md shows the code of this package.
 func TestDocument(t *testing.T) {
 	document := testkit.Must(os.ReadFile("../../docs/recipes.md"))(t)
-	files := testkit.Must(filepath.Glob("*.go"))(t)
-	for _, file := range files {
+	for _, file := range testkit.Must(filepath.Glob("*.go"))(t) {
 		source := testkit.Must(os.ReadFile(file))(t)
 		if _, code, ok := bytes.Cut(source, []byte("\nfunc ")); ok && !strings.HasSuffix(file, "_test.go") {
 			assert.True(t, bytes.Contains(document, append([]byte("func "), code...)), "%s is not in the document", file)

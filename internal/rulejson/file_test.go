@@ -26,8 +26,7 @@ import (
 
 func parsed(t *testing.T, text string) *File {
 	t.Helper()
-	f := testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
-	return f
+	return testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
 }
 
 // loaded is rulefile.Load, but for the type of its errors.
@@ -396,8 +395,7 @@ func TestLoadIdempotent(t *testing.T) {
 // A file lists what differs from another, and says how much it leaves out.
 func TestChanges(t *testing.T) {
 	parse := func(text string) *File {
-		f := testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
-		return f
+		return testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
 	}
 	var hosts []string
 	for i := range 25 {

@@ -301,8 +301,7 @@ func clause() object {
 
 // read reads the comments of the fields of all structs in a directory.
 func (s *schemer) read(dir string) {
-	files := testkit.Must(filepath.Glob(dir + "/*.go"))(s.t)
-	for _, file := range files {
+	for _, file := range testkit.Must(filepath.Glob(dir + "/*.go"))(s.t) {
 		code := testkit.Must(os.ReadFile(file))(s.t)
 		for _, typ := range regexp.MustCompile(`(?s)\ntype (\w+) struct {\n(.*?)\n}\n`).FindAllStringSubmatch(string(code), -1) {
 			for _, field := range regexp.MustCompile(`((?m:^\t//.*\n)+)\t(\w+) `).FindAllStringSubmatch(typ[2], -1) {

@@ -60,8 +60,7 @@ func ctx(t *testing.T) context.Context {
 }
 
 func request(t *testing.T, method, url string, body io.Reader) *http.Request {
-	r := testkit.Must(http.NewRequestWithContext(ctx(t), method, url, body))(t)
-	return r
+	return testkit.Must(http.NewRequestWithContext(ctx(t), method, url, body))(t)
 }
 
 // An outcome is the result of a request.
@@ -290,8 +289,7 @@ func TestEndlessIsThePattern(t *testing.T) {
 		s := ts.Start(t, cfg, ts.Endless())
 		resp := testkit.Must(s.Client().Do(request(t, "GET", s.URL, nil)))(t)
 		b := make([]byte, len(want))
-		_, err := io.ReadFull(resp.Body, b)
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(resp.Body, b))(t)
 		assert.Equal(t, ts.Hash(want), ts.Hash(b))
 		require.NoError(t, resp.Body.Close())
 	})

@@ -142,8 +142,7 @@ func TestConnDeadlines(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, c.SetReadDeadline(time.Time{}))
-		_, err = io.ReadFull(c, make([]byte, 5))
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(c, make([]byte, 5)))(t)
 
 		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Millisecond)))
 		_, err = io.Copy(c, zeros{}) // writes until there is no room
@@ -186,8 +185,7 @@ func TestConnIsBounded(t *testing.T) {
 		}()
 		synctest.Wait() // until the writer waits for room
 		assert.Equal(t, 65000, wrote)
-		_, err := io.ReadFull(s, make([]byte, 1000))
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(s, make([]byte, 1000)))(t)
 		synctest.Wait()
 		assert.Equal(t, 66000, wrote)
 		require.NoError(t, s.Close())

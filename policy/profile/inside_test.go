@@ -243,8 +243,7 @@ func TestStreamIsReturnedWithItsFirstEvent(t *testing.T) {
 		n := testkit.Must(resp.Body.Read(buf))(t)
 		assert.Equal(t, "data: {}\n\n", string(buf[:n]))
 		assert.Equal(t, time.Minute, time.Since(start))
-		_, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		testkit.Must(io.ReadAll(resp.Body))(t)
 		assert.Equal(t, 2*time.Minute, time.Since(start))
 		require.NoError(t, resp.Body.Close())
 	})
@@ -292,8 +291,7 @@ func TestSuccessesAreNotRead(t *testing.T) {
 				h := http.Header{"Content-Type": {"application/json"}, "X-Ratelimit-Remaining": {"0"}}
 				return &http.Response{StatusCode: 200, Header: h, ContentLength: -1, Body: body, Request: req}, nil
 			}), rule)
-			_, err := tr.RoundTrip(request(t, line))
-			require.NoError(t, err)
+			testkit.Must(tr.RoundTrip(request(t, line)))(t)
 			assert.Zero(t, body.reads.Load(), "%s: %s", name, line)
 		}
 	}

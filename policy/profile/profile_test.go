@@ -338,8 +338,7 @@ func zip[W io.WriteCloser](t *testing.T, writer func(io.Writer) W, text string) 
 	t.Helper()
 	var b strings.Builder
 	w := writer(&b)
-	_, err := io.WriteString(w, text)
-	require.NoError(t, err)
+	testkit.Must(io.WriteString(w, text))(t)
 	require.NoError(t, w.Close())
 	return b.String()
 }
