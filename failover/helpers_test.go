@@ -101,15 +101,20 @@ func two(t testing.TB, a, b http.RoundTripper) (*regions, *failover.Transport) {
 func (r *regions) transport(t testing.TB, hosts ...string) *failover.Transport {
 	var all []failover.Endpoint
 	for _, host := range hosts {
-		all = append(all, failover.Endpoint{URL: "http://" + host, Transport: r})
+		all = append(all, endpoint(host, r))
 	}
 	return mustNew(t, all...)
+}
+
+// endpoint returns an endpoint that allows some names.
+func endpoint(host string, base http.RoundTripper, allow ...string) failover.Endpoint {
+	return failover.Endpoint{URL: "http://" + host, Transport: base, Allow: allow}
 }
 
 // pair returns a Transport over http://a.test and http://b.test.
 func pair(t testing.TB, a, b http.RoundTripper) *failover.Transport {
 	t.Helper()
-	return mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a}, failover.Endpoint{URL: "http://b.test", Transport: b})
+	return mustNew(t, endpoint("a.test", a), endpoint("b.test", b))
 }
 
 func mustNew(t testing.TB, endpoints ...failover.Endpoint) *failover.Transport {
@@ -138,6 +143,13 @@ func status(code int, header ...string) http.RoundTripper {
 			resp.Header.Add(name, value)
 		}
 		return resp, nil
+	})
+}
+
+// with answers with a body.
+func with(code int, body io.ReadCloser) http.RoundTripper {
+	return rt(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: body, Request: req}, nil
 	})
 }
 

@@ -72,11 +72,8 @@ func TestWhatDoesNotTravel(t *testing.T) {
 		name, value, _ := strings.Cut(row.header, ": ")
 		for _, allowed := range []string{"X-Unrelated", cmp.Or(row.needs, name)} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegions()
-				r.set("a.test", refuses)
-				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-					failover.Endpoint{URL: "http://b.test", Transport: r},
-					failover.Endpoint{URL: "http://c.test", Transport: r, Allow: []string{allowed, strings.ToUpper(allowed)}})
+				r, _ := two(t, refuses, nil)
+				tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r), endpoint("c.test", r, allowed, strings.ToUpper(allowed)))
 				for range 7 { // five of them take the first down
 					req := newRequest(t, http.MethodGet, cmp.Or(row.url, "http://a.test/"), nil)
 					if row.header != "" {
@@ -108,10 +105,8 @@ func TestWhatDoesNotTravel(t *testing.T) {
 // These fields travel, and together with them each other name needs its own place in Allow.
 func TestWhatTravels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-			failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"X-Tenant", "page"}})
+		r, _ := two(t, refuses, nil)
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r, "X-Tenant", "page"))
 		send := func(url string, other ...string) string {
 			req := newRequest(t, http.MethodGet, url, nil)
 			for _, name := range append(other, "accept", "Accept-Encoding", "Accept-Language", "User-Agent", "Content-Type", "Content-Length",
@@ -131,8 +126,7 @@ func TestWhatTravels(t *testing.T) {
 // A CONNECT has no path, and its response is a connection. An opaque URL has no path, either.
 func TestConnectStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
+		r, _ := two(t, refuses, nil)
 		opaque := newRequest(t, http.MethodGet, "http://a.test", nil)
 		opaque.URL.Opaque = "//a.test/x"
 		for _, req := range []*http.Request{newRequest(t, http.MethodConnect, "http://a.test", nil), opaque} {
@@ -168,11 +162,11 @@ func TestIdempotencyKey(t *testing.T) {
 				if ours {
 					base = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1}})
 				}
-				b := failover.Endpoint{URL: "http://b.test", Transport: base}
+				b := endpoint("b.test", base)
 				if row.shared {
 					b.Allow = []string{"idempotency-key", "X-Other"}
 				}
-				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, b)
+				tr := mustNew(t, endpoint("a.test", base), b)
 				r.set("a.test", resets) // it acts before that
 				for i := range 8 {
 					req := newRequest(t, row.method, "http://a.test/", nil)
@@ -200,8 +194,7 @@ func TestKeysAreSharedByAll(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", status(503))
 		r.set("b.test", status(503))
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-			failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"Idempotency-Key"}}, failover.Endpoint{URL: "http://c.test", Transport: r})
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r, "Idempotency-Key"), endpoint("c.test", r))
 		req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 		req.Header.Set("Idempotency-Key", "1")
 		assert.Equal(t, "503 a.test", ask(tr, req))
@@ -469,7 +462,7 @@ func TestForeignAnswerDuringAnOutage(t *testing.T) {
 func TestThirdEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r}, failover.Endpoint{URL: "http://b.test", Transport: r},
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r),
 			failover.Endpoint{URL: "http://c.test/x", Transport: r})
 		r.set("a.test", refuses)
 		r.set("b.test", status(503))
@@ -495,8 +488,7 @@ func TestOnceDuringAnOutage(t *testing.T) {
 // The last endpoint that is up may go down while a request looks for one.
 func TestLastGoesDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
+		r, _ := two(t, refuses, nil)
 		var tr *failover.Transport
 		calls := 0
 		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, Idempotent: func(*http.Request) bool {

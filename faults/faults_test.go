@@ -331,8 +331,7 @@ func TestRandomRefusesWrongRates(t *testing.T) {
 func TestWaitsOfARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(20*time.Second), faults.ConnRefused(), faults.ResponseTimeout().Delay(5*time.Second), faults.Pass()))
-		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
-		require.NoError(t, err)
+		rt := transport.MustNew(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
 		start := time.Now()
 		resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -361,8 +360,7 @@ func TestCutBodiesAreResumed(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			base := faults.New(serve, faults.Script(step, step, faults.Pass()))
-			rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
-			require.NoError(t, err)
+			rt := transport.MustNew(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
 			resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 			got := testkit.Must(io.ReadAll(resp.Body))(t)
 			assert.Equal(t, text, string(got))

@@ -52,14 +52,12 @@ func TestDescribe(t *testing.T) {
 
 // TestUpload: an upload arrives whole and once through every client.
 func TestUpload(t *testing.T) {
-	for _, l := range compared() {
-		t.Run(l.name, func(t *testing.T) {
-			for _, from := range []kind{fromPipe, fromFile} {
-				_, err := upload(&l, 100<<10, from)
-				assert.NoError(t, err, from)
-			}
-		})
-	}
+	each(t, func(t *testing.T, l *library) {
+		for _, from := range []kind{fromPipe, fromFile} {
+			_, err := upload(l, 100<<10, from)
+			assert.NoError(t, err, from)
+		}
+	})
 }
 
 // TestNaiveLoop: the floor of a retry sends a body again, gives up after three
