@@ -23,8 +23,7 @@ func BenchmarkHold(b *testing.B) {
 	c := options(b, sharedServer(b).Addr)
 	c.Prefix = fleets[0].store.prefix
 	heard := make(chan time.Time)
-	f := testkit.Must(New(c))(b)
-	b.Cleanup(func() { _ = f.Close() })
+	f := fresh(b, c)
 	require.NoError(b, f.join(echo(fleetmsg.Hold, heard)))
 	eventually(b, func() bool { return f.state().Connected }, "not connected")
 	var took []time.Duration
@@ -38,8 +37,7 @@ func BenchmarkHold(b *testing.B) {
 
 // BenchmarkTokens shows the time from a question for tokens to the answer.
 func BenchmarkTokens(b *testing.B) {
-	f := testkit.Must(New(options(b, sharedServer(b).Addr)))(b)
-	b.Cleanup(func() { _ = f.Close() })
+	f := fresh(b, options(b, sharedServer(b).Addr))
 	heard := make(chan time.Time)
 	require.NoError(b, f.join(echo(fleetmsg.Tokens, heard)))
 	eventually(b, func() bool { return f.state().Connected }, "not connected")
@@ -150,9 +148,7 @@ func TestMemoryOfAHost(t *testing.T) {
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s << 40, Amount: 5, Limit: 5000, Wait: time.Hour})
 		}
-		eventually(t, func() bool {
-			return get(members[1], func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) })
-		}, "not told")
+		members[1].until(t, func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) }, "not told")
 	}
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 10, Amount: 1})
 	for _, f := range fleets {
@@ -199,7 +195,7 @@ func TestLargeFleet(t *testing.T) {
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	var last time.Duration
 	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
+		m.until(t, func() bool { return len(m.holds) >= 1 }, "no hold")
 		last = max(last, m.last.Sub(begin))
 	}
 	before = commands()

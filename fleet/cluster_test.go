@@ -37,9 +37,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for i, m := range members {
-		eventually(t, func() bool {
-			return get(m, func() bool { return len(m.holds) >= hosts*3/4-1 && len(m.downs) >= hosts })
-		}, "member %d", i)
+		m.until(t, func() bool { return len(m.holds) >= hosts*3/4-1 && len(m.downs) >= hosts }, "member %d", i)
 	}
 	// The clock of the node of the heartbeats is behind those of the others.
 	fleets[0].roster.mu.Lock()
@@ -47,7 +45,7 @@ func TestCluster(t *testing.T) {
 	fleets[0].roster.mu.Unlock()
 	for i := range hosts { // one after the other, because old questions are not sent
 		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name(i), PerSecond: 0.1, Burst: 1, Amount: 1})
-		eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].grants) > i }) }, "no answer")
+		members[0].until(t, func() bool { return len(members[0].grants) > i }, "no answer")
 	}
 	var mu sync.Mutex
 	keys := map[string]int{}
@@ -297,7 +295,7 @@ func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].ups) > 0 }) }, "no message")
+	members[0].until(t, func() bool { return len(members[0].ups) > 0 }, "no message")
 }
 
 func name(i int) string { return fmt.Sprintf("https://%x.example.com", (i+1)*40503&0xffff) }

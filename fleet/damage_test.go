@@ -68,18 +68,16 @@ func TestDamagedKeys(t *testing.T) {
 			for i, f := range fleets {
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 				f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 5, Amount: 1})
-				eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
+				members[i].until(t, func() bool { return len(members[i].grants) > 0 }, "no tokens")
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 5, Limit: 10, Wait: time.Minute})
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 			}
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 			m := members[1]
-			eventually(t, func() bool {
-				return get(m, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 })
-			}, "it is not shared: %v", lines)
+			m.until(t, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 }, "it is not shared: %v", lines)
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
+			m.until(t, func() bool { return len(m.ups) > 0 }, "no return")
 			for _, f := range fleets {
 				require.True(t, f.state().Connected)
 				require.Zero(t, f.store.failed.Load(), "questions failed")
@@ -350,7 +348,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 		require.NoError(t, admin.Publish(context.Background(), fleets[0].store.channel, text).Err())
 	}
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 }
 
 // A message that was under way for long, because Redis or the network stood still, says

@@ -154,8 +154,7 @@ func playFault(t *testing.T, fault fault) {
 	}
 	f, m := start(t, config())
 	for range 3 {
-		f := testkit.Must(New(config()))(t)
-		t.Cleanup(func() { _ = f.Close() })
+		f := fresh(t, config())
 		workers = append(workers, newWorker(t, f))
 	}
 	leaver, _ := start(t, s.config)

@@ -55,7 +55,7 @@ func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30 * time.Second})
 	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
+		m.until(t, func() bool { return len(m.holds) >= 1 }, "no hold")
 	}
 	before := fleets[1].state().Commands
 	for range 1000 {
@@ -84,11 +84,9 @@ func TestNewsIsCoalesced(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	eventually(t, func() bool {
-		return get(members[1], func() bool {
-			n := len(members[1].holds)
-			return n > 0 && members[1].holds[n-1].Wait > time.Hour+1990*time.Second
-		})
+	members[1].until(t, func() bool {
+		n := len(members[1].holds)
+		return n > 0 && members[1].holds[n-1].Wait > time.Hour+1990*time.Second
 	}, "the latest hold is missing")
 	took := time.Since(begin)
 	require.LessOrEqual(t, get(members[1], func() int { return len(members[1].holds) }), 2+int(took/minGap))
@@ -103,7 +101,7 @@ func TestDatabasesShareNothing(t *testing.T) {
 	second, heard := started(t, 2, c)
 	first[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	second[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
-	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
+	heard[1].until(t, func() bool { return len(heard[1].holds) > 0 }, "the hold of its own database")
 	for i, f := range append(first, second...) {
 		require.Equal(t, 2, f.state().Members, "members, %v", i)
 	}
@@ -220,7 +218,7 @@ func TestMeetAsksAgain(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	for n := range 4 {
-		eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > n }) }, "not told")
+		members[1].until(t, func() bool { return len(members[1].holds) > n }, "not told")
 		fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 }
@@ -253,8 +251,8 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
-	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].grants) > 0 }) }, "no answer")
+	members[1].until(t, func() bool { return len(members[1].holds) > 0 }, "no hold")
+	members[0].until(t, func() bool { return len(members[0].grants) > 0 }, "no answer")
 	require.True(t, fleets[0].state().Connected)
 }
 
@@ -331,11 +329,11 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	require.True(t, fleets[0].state().Connected)
 	lost := away.state().LastHeartbeat
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
+	members[1].until(t, func() bool { return len(members[1].ups) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "outage")).Err())
 	require.Equal(t, lost, away.state().LastHeartbeat) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
-	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")
+	m.until(t, func() bool { return len(m.ups) >= 1 }, "no return")
 	eventually(t, func() bool { return away.state().Connected }, "not connected")
 	time.Sleep(50 * time.Millisecond)
 	for _, of := range get(m, func() []string { return m.upOf }) { // it may hear it again if it connects again

@@ -218,8 +218,7 @@ func TestRedisKeepsTheContract(t *testing.T) {
 	fleettest.Run(t, func(t *testing.T) func() fleettest.Fleet {
 		c := options(t, addr)
 		return func() fleettest.Fleet {
-			f := testkit.Must(New(c))(t)
-			t.Cleanup(func() { _ = f.Close() })
+			f := fresh(t, c)
 			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f
 		}

@@ -97,12 +97,18 @@ func options(t testing.TB, addr string) Config {
 	return Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Key: testKey, Prefix: unique(t)}
 }
 
-// start starts a Fleet with a member that notes what it is told.
-func start(t testing.TB, c Config) (*Fleet, *witness) {
+// fresh starts a Fleet without a member.
+func fresh(t testing.TB, c Config) *Fleet {
 	t.Helper()
 	f := testkit.Must(New(c))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	w := &witness{}
+	return f
+}
+
+// start starts a Fleet with a member that notes what it is told.
+func start(t testing.TB, c Config) (*Fleet, *witness) {
+	t.Helper()
+	f, w := fresh(t, c), &witness{}
 	require.NoError(t, f.join(w.hear))
 	return f, w
 }
@@ -171,6 +177,12 @@ func (w *witness) lastSize() int {
 		return 0
 	}
 	return w.sizes[len(w.sizes)-1]
+}
+
+// until waits until something holds for what a witness was told.
+func (w *witness) until(t testing.TB, ok func() bool, format string, args ...any) {
+	t.Helper()
+	eventually(t, func() bool { return get(w, ok) }, format, args...)
 }
 
 // get reads something of a witness under its lock.

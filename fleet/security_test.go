@@ -59,21 +59,19 @@ func TestACL(t *testing.T) {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Minute})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
-		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
+		members[i].until(t, func() bool { return len(members[i].grants) > 0 }, "no tokens")
 		for s := range uint64(ledger.MaxScopes + 10) { // makes room for more
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
 		}
 	}
-	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
+	members[2].until(t, func() bool { return len(members[2].downs) > 0 }, "no outage")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[2], func() bool {
-			return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" })
-		})
+	members[2].until(t, func() bool {
+		return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" })
 	}, "no hold")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
+	members[2].until(t, func() bool { return len(members[2].ups) > 0 }, "no return")
 	for _, f := range fleets {
 		f.Close()
 		require.Zero(t, f.store.failed.Load(), "questions failed")
@@ -162,9 +160,7 @@ func TestNoSecretsInRedis(t *testing.T) {
 	const secret = "Bearer sk-the-secret"
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fleets[0].hash.scope(secret), Status: 429, Wait: time.Minute})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fleets[0].hash.scope(secret), Amount: 1, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[1], func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 })
-	}, "no news")
+	members[1].until(t, func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 }, "no news")
 	for {
 		m, err := sub.ReceiveTimeout(context.Background(), 50*time.Millisecond)
 		if err != nil {
@@ -237,7 +233,7 @@ func TestTLS(t *testing.T) {
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
 	lines := &logLines{}

@@ -59,17 +59,15 @@ func TestSentinel(t *testing.T) {
 	c.Logger = lines.logger()
 	fleets, members := started(t, 2, c)
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 	begin := time.Now()
 	master.Kill()
 	eventually(t, func() bool { return lines.count("lost") >= 2 }, "not lost: %v", lines)
 	eventually(t, func() bool { return lines.count("back") >= 2 }, "not back: %v", lines)
 	t.Log("back after", time.Since(begin).Round(100*time.Millisecond))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Status: 429, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[1], func() bool {
-			return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Host == "https://after.example.com"
-		})
+	members[1].until(t, func() bool {
+		return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Host == "https://after.example.com"
 	}, "no hold after the failover")
 	require.Equal(t, 2, lines.count("lost"), "%v", lines)
 }

@@ -48,9 +48,7 @@ func newCrew(t *testing.T, n int, rule policy.Rule, answer func(member int, at t
 func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member int, at time.Duration) (int, string)) *crew {
 	c := &crew{begun: time.Now(), config: configs[0]}
 	for i, config := range configs {
-		f, err := New(config)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = f.Close() })
+		f := fresh(t, config)
 		tr := transport.MustNew(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(c.begun)
 			c.mu.Lock()

@@ -88,7 +88,7 @@ func TestTrialFlush(t *testing.T) {
 	fleets, heard := started(t, 2, options(t, server.Addr))
 	fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
+	heard[1].until(t, func() bool { return len(heard[1].holds) >= 1 }, "no hold")
 	config := options(t, server.Addr)
 	config.Prefix = fleets[0].store.prefix
 	before := newcomer(t, config)
@@ -227,7 +227,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	missed := get(w, func() int { return len(w.holds) })
 	begin := time.Now()
 	deaf.on.Store(false)
-	eventually(t, func() bool { return get(w, func() int { return len(w.holds) }) > 0 }, "the hold is lost: %v", lines)
+	w.until(t, func() bool { return len(w.holds) > 0 }, "the hold is lost: %v", lines)
 	took := time.Since(begin)
 	eventually(t, func() bool { return lines.count("back") >= 1 }, "not back: %v", lines)
 	t.Logf("closed after %.1f MB that were not read; %d holds before the return; the hold came %v after the subscriber read again; %d log line for the loss, %d for the return",
