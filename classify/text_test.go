@@ -153,12 +153,10 @@ var phraseTests = []struct {
 		return send(tr, request(t, "GET", target, nil))
 	}},
 	{"http2: response header list larger than advertised limit", func(t *testing.T) error {
-		target := listen(t, func(c net.Conn) {
-			if h2 := serveHTTP2(c); h2.headers() {
-				h2.respond(bytes.Repeat(append([]byte{0, 1, 'x', 100}, strings.Repeat("x", 100)...), 100)...)
-				discard(c)
-			}
-		})
+		target := listen(t, met(func(h2 *http2Server) {
+			h2.respond(bytes.Repeat(append([]byte{0, 1, 'x', 100}, strings.Repeat("x", 100)...), 100)...)
+			discard(h2.conn)
+		}))
 		tr := transportHTTP2(t)
 		tr.MaxResponseHeaderBytes = 8000
 		return send(tr, request(t, "GET", target, nil))
@@ -233,11 +231,10 @@ var phraseTests = []struct {
 	}},
 	{"http2: client connection force closed via ClientConn.Close", func(t *testing.T) error {
 		ready := make(chan struct{})
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			serveHTTP2(c).headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			close(ready)
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		go func() {
 			<-ready
 			_ = cc.Close()
@@ -246,12 +243,10 @@ var phraseTests = []struct {
 	}},
 	{"http2: server sent GOAWAY and closed the connection; ", byHTTP2(func(h2 *http2Server) { _ = h2.WriteGoAway(h2.stream, 0, nil) })},
 	{"http2: Transport received Server's graceful shutdown GOAWAY", func(t *testing.T) error {
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			h2 := serveHTTP2(c)
-			h2.headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			_ = h2.WriteGoAway(0, 0, nil)
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", byHTTP2(func(h2 *http2Server) {
@@ -263,13 +258,11 @@ var phraseTests = []struct {
 		discard(h2.conn)
 	})},
 	{"http2: client conn not usable", func(t *testing.T) error {
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			h2 := serveHTTP2(c)
-			h2.headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			_ = h2.WriteGoAway(h2.stream, 0, nil)
 			h2.respond()
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		require.NoError(t, send(cc, request(t, "GET", "http://127.0.0.1/", nil)))
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
@@ -320,12 +313,7 @@ func TestHTTP2Streams(t *testing.T) {
 			kind = ErrorProtocol
 		}
 		t.Run(name, func(t *testing.T) {
-			cc := clientConnHTTP2(t, func(c net.Conn) {
-				h2 := serveHTTP2(c)
-				h2.headers()
-				reset(code)(h2)
-			})
-			err := send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+			err := send(clientConnHTTP2(t, met(reset(code))), request(t, "GET", "http://127.0.0.1/", nil))
 			require.ErrorContains(t, err, name)
 			assertJudged(t, err, kind, want)
 		})
@@ -646,12 +634,16 @@ func (h2 *http2Server) headers() bool {
 	}
 }
 
-// http2Error sends a request that the server meets with f.
-func http2Error(t *testing.T, method string, body io.Reader, f func(*http2Server)) error {
-	target := listen(t, func(c net.Conn) {
+// met serves a connection of HTTP/2, and meets its first request with f.
+func met(f func(*http2Server)) func(net.Conn) {
+	return func(c net.Conn) {
 		if h2 := serveHTTP2(c); h2.headers() {
 			f(h2)
 		}
-	})
-	return send(transportHTTP2(t), request(t, method, target, body))
+	}
+}
+
+// http2Error sends a request that the server meets with f.
+func http2Error(t *testing.T, method string, body io.Reader, f func(*http2Server)) error {
+	return send(transportHTTP2(t), request(t, method, listen(t, met(f)), body))
 }
