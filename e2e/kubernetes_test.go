@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
 
@@ -89,11 +88,7 @@ func fakeKubernetes(received <-chan struct{}) *http.ServeMux {
 		_, _ = w.Write(configMap(req.PathValue("name")))
 	})
 	mux.HandleFunc("POST "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
-		b, err := io.ReadAll(req.Body)
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = w.Write(sum(b))
+		_, _ = w.Write(sum(whole(req)))
 	})
 	mux.HandleFunc("GET "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -303,11 +302,7 @@ func name(i int) string { return fmt.Sprintf("https://%x.example.com", (i+1)*405
 // clusterNode starts a node of a cluster, which has a second port for the other nodes.
 func clusterNode(t *testing.T) *redisserver.Server {
 	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
+		_, port := freeAddress(t)
 		s, err := redisserver.Start("--cluster-enabled", "yes", "--cluster-port", port, "--cluster-node-timeout", "2000",
 			"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0")
 		if err != nil && strings.Contains(err.Error(), "Address already in use") {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -76,6 +77,16 @@ func skip(t testing.TB, s *redisserver.Server, err error) *redisserver.Server {
 	}
 	require.NoError(t, err)
 	return s
+}
+
+// freeAddress returns an address that nobody listened at a moment ago, and its port.
+func freeAddress(t testing.TB) (addr, port string) {
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	require.NoError(t, l.Close())
+	addr = l.Addr().String()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	return addr, port
 }
 
 func connect(t testing.TB, addr string) *redis.Client {

@@ -3,9 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -15,8 +12,6 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -210,25 +205,21 @@ func TestNoTimeOfDay(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	cert := web.TLS.Certificates[0]
 	dir := t.TempDir()
-	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	der := testkit.Must(x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key))(t)
-	secret := testkit.Must(x509.MarshalECPrivateKey(key))(t)
 	write := func(name, kind string, b []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
 		return path
 	}
-	certFile, keyFile := write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", secret)
-	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	addr := l.Addr().String()
-	l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
+	certFile := write("cert.pem", "CERTIFICATE", cert.Certificate[0])
+	keyFile := write("key.pem", "PRIVATE KEY", testkit.Must(x509.MarshalPKCS8PrivateKey(cert.PrivateKey))(t))
+	addr, port := freeAddress(t)
 	ownServer(t, "--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "no")
 	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	roots.AddCert(web.Certificate())
 	c := options(t, addr)
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)

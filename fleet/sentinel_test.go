@@ -30,12 +30,7 @@ func TestSentinel(t *testing.T) {
 	host0, port0, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	ownServer(t, "--replicaof", host0+" "+port0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	sentinel := l.Addr().String()
-	_, port, err := net.SplitHostPort(sentinel)
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
+	sentinel, port := freeAddress(t)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor main %s %s 1\n"+
 		"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", port, host0, port0), 0o600))

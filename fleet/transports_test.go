@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -120,6 +121,25 @@ func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) tim
 			time.Sleep(pause(i))
 		}
 	})
+}
+
+// keep makes each member work again and again until stop, with a number of workers.
+func (c *crew) keep(t *testing.T, workers func(member int) int, work func(ctx context.Context, member int)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range c.tr {
+		for range workers(i) {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					work(ctx, i)
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		group.Wait()
+	}
 }
 
 // Members that cannot reach a host never stop the members that can.

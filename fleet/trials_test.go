@@ -384,21 +384,13 @@ func trialInterruption(t *testing.T, name string) {
 	wire := newProxy(t, server.Addr)
 	c := crewOf(t, at(t, members, wire.addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	var idle atomic.Bool
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		for range 1 + 10*i {
-			group.Go(func() {
-				for ctx.Err() == nil {
-					if i == members-1 && idle.Load() {
-						time.Sleep(time.Millisecond)
-						continue
-					}
-					c.get(t, i)
-				}
-			})
+	stop := c.keep(t, func(member int) int { return 1 + 10*member }, func(_ context.Context, i int) {
+		if i == members-1 && idle.Load() {
+			time.Sleep(time.Millisecond)
+			return
 		}
-	}
+		c.get(t, i)
+	})
 	time.Sleep(time.Duration(burst)*time.Second/400 + 2*time.Second)
 	var backs []time.Duration
 	for range times {
@@ -416,8 +408,7 @@ func trialInterruption(t *testing.T, name string) {
 		backs = append(backs, time.Since(c.begun))
 		time.Sleep(3 * time.Second)
 	}
-	cancel()
-	group.Wait()
+	stop()
 	var after []float64
 	for _, back := range backs {
 		after = append(after, float64(len(c.sends(back-time.Second/2, back+5*time.Second/2)))/3)
@@ -454,17 +445,7 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 	server := ownServer(t)
 	admin := connect(t, server.Addr)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, fine)
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		for range 3 {
-			group.Go(func() {
-				for ctx.Err() == nil {
-					c.get(t, i)
-				}
-			})
-		}
-	}
+	stop := c.keep(t, func(int) int { return 3 }, func(_ context.Context, i int) { c.get(t, i) })
 	time.Sleep(time.Second)
 	from := time.Since(c.begun)
 	for i := range times {
@@ -479,11 +460,10 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 		time.Sleep(from + window/7*time.Duration(i+1) - time.Since(c.begun))
 	}
 	to := time.Since(c.begun)
-	cancel()
 	for _, f := range c.fleets {
 		f.Close() // so that the requests that wait do not hold up the test
 	}
-	group.Wait()
+	stop()
 	return float64(len(c.sends(from, to))-1) / (perSecond * (to - from).Seconds())
 }
 
@@ -498,25 +478,18 @@ func trialStandstill(t *testing.T, lasts time.Duration) {
 	const members, perSecond = 60, 10
 	server := ownServer(t)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}}, fine)
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-				if assert.NoError(t, err) {
-					_, err = c.tr[i].RoundTrip(req)
-					assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
-				}
-			}
-		})
-	}
+	stop := c.keep(t, func(int) int { return 1 }, func(ctx context.Context, i int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+		if assert.NoError(t, err) {
+			_, err = c.tr[i].RoundTrip(req)
+			assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
+		}
+	})
 	time.Sleep(2 * time.Second)
 	from := time.Since(c.begun)
 	require.NoError(t, connect(t, server.Addr).Do(t.Context(), "client", "pause", lasts.Milliseconds(), "all").Err())
 	time.Sleep(lasts + 3*time.Second)
-	cancel()
-	group.Wait()
+	stop()
 	list, most := c.sends(from, time.Hour), 0
 	for i, first := range list {
 		most = max(most, len(list[i:])-len(c.sends(first.at+time.Second, time.Hour)))

@@ -333,12 +333,7 @@ func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody trusts it", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
 		s.base.TLSClientConfig.RootCAs = nil
-		_, _, err := s.do(t, http.MethodGet, "/", "")
-		require.Error(t, err)
-		told := s.told()
-		require.Len(t, told, 1)
-		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
+		final(t, s)
 	})
 	t.Run("it speaks something else", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
@@ -348,12 +343,7 @@ func TestHTTP3Connections(t *testing.T) {
 		defer func() { _ = other.Close() }()
 		s.base.TLSClientConfig.RootCAs = pool
 		s.url = "https://" + other.Addr().String()
-		_, _, err = s.do(t, http.MethodGet, "/", "")
-		require.Error(t, err)
-		told := s.told()
-		require.Len(t, told, 1)
-		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "the server's alert: %v", told[0].Err)
+		final(t, s) // the alert of the server
 	})
 	t.Run("it closes the connection", func(t *testing.T) {
 		s := serve(t, policy.Rule{MaxAttempts: 2}, func(n int, w http.ResponseWriter, req *http.Request) {
@@ -367,6 +357,17 @@ func TestHTTP3Connections(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "back", string(got))
 	})
+}
+
+// final sends a request whose failure to make a secure connection is final.
+func final(t *testing.T, s *site) {
+	t.Helper()
+	_, _, err := s.do(t, http.MethodGet, "/", "")
+	require.Error(t, err)
+	told := s.told()
+	require.Len(t, told, 1)
+	assert.Equal(t, transport.ReasonFinal, told[0].Reason)
+	assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
 }
 
 // An end of the caller's own context is reported as such.
