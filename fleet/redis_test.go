@@ -210,12 +210,6 @@ func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l
 
 func (l *logLines) count(s string) int { return strings.Count(l.String(), s) }
 
-// noLeak fails the test if goroutines of this package or of go-redis are left.
-func noLeak(t testing.TB) {
-	t.Helper()
-	require.Empty(t, leftovers(), "goroutines are left")
-}
-
 // leftovers returns the stacks of the goroutines of this package and of go-redis. It gives
 // them time to end.
 func leftovers() (left string) {

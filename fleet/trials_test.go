@@ -134,7 +134,7 @@ func TestTrialEviction(t *testing.T) {
 	filling.Wait()
 	sent, due := len(c.sends(from, time.Hour)), int(perSecond*window.Seconds())+burst
 	left := 0
-	for _, what := range []string{keyOfMembers(holder), holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
+	for _, what := range []string{holder.store.prefix + ":{members}", holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
 		n := testkit.Must(admin.Exists(t.Context(), what).Result())(t)
 		left += int(n)
 	}
@@ -144,8 +144,6 @@ func TestTrialEviction(t *testing.T) {
 	require.Positive(t, evicted)
 	require.Zero(t, c.failed.Load(), "requests failed")
 }
-
-func keyOfMembers(f *Fleet) string { return f.store.prefix + ":{members}" }
 
 // A replica becomes the master without the last writes.
 func TestTrialPromotedReplica(t *testing.T) {

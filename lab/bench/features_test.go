@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -175,12 +176,8 @@ func TestFeatures(t *testing.T) {
 	for i := range peers {
 		exported[peers[i].name] = exports.Of(t, peers[i].module)
 	}
-	heads := []string{"", "aplomb"}
-	for i := range peers {
-		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
-	}
 	var rows, behind bytes.Buffer
-	fmt.Fprintf(&rows, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	heads := writeHeads(t, &rows)
 	fmt.Fprintf(&behind, "| | aplomb | the others |\n|---|---|---|\n")
 	for i := range features {
 		f := &features[i]
@@ -197,6 +194,16 @@ func TestFeatures(t *testing.T) {
 	tables := map[string]string{"features": rows.String(), "behind the features": behind.String()}
 	document.Compare(t, comparison, tables, *update, func(old, now string) bool { return old == now })
 	checkShort(t, heads)
+}
+
+// writeHeads writes the heads of a table of all libraries, with their versions, and returns them.
+func writeHeads(t *testing.T, w io.Writer) []string {
+	heads := []string{"", ours[0].name}
+	for i := range peers {
+		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
+	}
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	return heads
 }
 
 // checkShort checks that the README of the repository shows two rows of outages and three of features, as they are in

@@ -19,7 +19,6 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/document"
-	"github.com/aplomb-go/aplomb/lab/internal/exports"
 	"github.com/aplomb-go/aplomb/lab/outages"
 )
 
@@ -45,12 +44,8 @@ func TestOutages(t *testing.T) {
 	if soak.Size(true, false) && !*update && !testing.Verbose() {
 		t.Skip("make compare ONLY=outages plays the outages")
 	}
-	heads := []string{"", ours[0].name}
-	for i := range peers {
-		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
-	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	writeHeads(t, &table)
 	for _, row := range outageRows {
 		cells := []string{row.text}
 		f := feature{setups: row.setups}

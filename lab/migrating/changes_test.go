@@ -49,17 +49,12 @@ var changes = []struct {
 	{"100 requests", "at most 156", outageOf},
 }
 
-func post(t *testing.T, of build) (sent int, r result) {
+func sentOf(t *testing.T, of build) (sent string) {
 	measure(t, of, faults.Script(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
-		r = send(t.Context(), http.MethodPost, url, []byte("an order"))
-		sent = len(server.Records())
+		send(t.Context(), http.MethodPost, url, []byte("an order"))
+		sent = strconv.Itoa(len(server.Records()))
 	})
-	return sent, r
-}
-
-func sentOf(t *testing.T, of build) string {
-	sent, _ := post(t, of)
-	return strconv.Itoa(sent)
+	return sent
 }
 
 // told returns the times of a request that is told to come back in 10 s, and of a second
