@@ -153,7 +153,12 @@ func TestEveryStepClosesTheRequestBody(t *testing.T) {
 // A caller who leaves ends every step, and the request body is closed.
 func TestContextEndsEveryStep(t *testing.T) {
 	cause := errors.New("the caller left")
-	blocks := faults.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	blocks := over(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	reads := over(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	late := over(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		_, _ = io.WriteString(w, "late")
+	})
 	for _, tt := range []struct {
 		name string
 		base http.RoundTripper
@@ -165,6 +170,9 @@ func TestContextEndsEveryStep(t *testing.T) {
 		{"delay of a failure", nil, faults.ConnRefused().Delay(time.Hour), false},
 		{"delay of a pass", blocks, faults.Pass().Delay(time.Hour), false},
 		{"handler", blocks, faults.Pass(), false},
+		{"handler that writes too late", late, faults.Pass(), false},
+		{"upload to a handler that reads it", reads, faults.Pass(), true},
+		{"upload to a late pass", blocks, faults.Pass().Delay(time.Hour), true},
 		{"upload", nil, faults.Status(503), true},
 		{"upload to a reset", nil, faults.ConnReset(), true},
 		{"upload to a handler", blocks, faults.Pass(), true},
@@ -207,6 +215,56 @@ func TestStatus(t *testing.T) {
 		assert.Equal(t, http.NoBody, resp.Body)
 		assert.EqualValues(t, 4, resp.ContentLength)
 	})
+}
+
+// A response has the length of its body, unless the step names another. One without a body has none.
+func TestLengths(t *testing.T) {
+	for named, step := range map[string]faults.Step{
+		"4": faults.Status(200).Body("busy"), "9": faults.Status(200).Body("busy").Header("Content-Length", "9"), "": faults.Status(204).Body("busy"),
+	} {
+		resp := testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodGet))(t)
+		assert.Equal(t, named, resp.Header.Get("Content-Length"))
+		assert.Equal(t, named != "", resp.ContentLength == 4, named)
+	}
+}
+
+// A header that is set on the way changes nothing of the base's own, and the base's body is closed.
+func TestPassChangesTheResponse(t *testing.T) {
+	for _, own := range []http.Header{nil, {"X-A": {"own"}, "X-B": {"own"}}} {
+		body := &upload{Reader: strings.NewReader("text")}
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: own, Body: body}, nil
+		})
+		ft := faults.New(base, faults.Script(faults.Pass().Header("X-A", "set").CutAt(2)))
+		resp := testkit.Must(send(t, ft, http.MethodGet))(t)
+		assert.Equal(t, []string{"set", own.Get("X-B")}, []string{resp.Header.Get("X-A"), resp.Header.Get("X-B")})
+		assert.Len(t, own, 2*min(len(own), 1))
+		assert.NotEqual(t, "set", own.Get("X-A"))
+		assert.NoError(t, resp.Body.Close())
+		assert.Positive(t, body.closes.Load(), "times closed")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestTexts(t *testing.T) {
+	for want, step := range map[string]faults.Step{
+		"hang, delay 1s":                          faults.Hang().Delay(time.Second),
+		"pass, cut at 100":                        faults.Pass().CutAt(100),
+		"status 503, stall at 5, drip 3 every 1s": faults.Status(503).StallAt(5).Drip(3, time.Second),
+	} {
+		assert.Equal(t, want, step.String())
+	}
+}
+
+// A plan keeps none of the caller's slices.
+func TestPlansCopy(t *testing.T) {
+	steps, chances := []faults.Step{faults.Hang()}, []faults.Chance{{Rate: 1, Step: faults.Hang()}}
+	script, random := faults.Script(steps...), faults.Random(1, chances...)
+	steps[0], chances[0].Step = faults.Pass(), faults.Pass()
+	assert.Equal(t, []string{"hang", "hang"}, []string{script(nil).String(), random(nil).String()})
 }
 
 func TestResponsesShareNoHeader(t *testing.T) {
@@ -291,6 +349,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		testkit.Must(send(t, ft, http.MethodGet))(t)
 	}
 	assert.InDelta(t, 9_500, len(ft.Records()), 500)
+	assert.Equal(t, ft.Records()[0], ft.Records()[0])
 }
 
 func TestRandom(t *testing.T) {
