@@ -162,8 +162,7 @@ func TestClusterLosesANode(t *testing.T) {
 
 func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	nodes, c := newCluster(t, 0)
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 3, c)
 	owner := func(c command) string { return fleets[0].store.nodeOf(t.Context(), c) }
 	beats := owner(fleets[0].beatCommand(0))

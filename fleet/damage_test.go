@@ -54,9 +54,7 @@ func TestDamagedKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, admin.FlushAll(ctx).Err())
-			lines := &logLines{}
-			c := options(t, server.Addr)
-			c.Logger = lines.logger()
+			c, lines := logged(t, server.Addr)
 			key := c.Prefix + ":" + damage.what
 			if len(damage.what) > 3 && damage.what[:3] == "{H}" {
 				key = c.Prefix + ":{" + host + "}" + damage.what[3:]
@@ -90,9 +88,7 @@ func TestDamagedKeys(t *testing.T) {
 
 // An error about the news of a host is no lost Redis. It shows in the log, once per minute.
 func TestRefusedNewsIsNoLostRedis(t *testing.T) {
-	lines := &logLines{}
-	c := options(t, sharedServer(t).Addr)
-	c.Logger = lines.logger()
+	c, lines := logged(t, sharedServer(t).Addr)
 	fleets, _ := started(t, 1, c)
 	f := fleets[0]
 	for range 3 {
@@ -226,9 +222,7 @@ func TestRepliesAreBounded(t *testing.T) {
 // else.
 func TestHugeReply(t *testing.T) {
 	for _, reply := range []string{"*9000000000000000000\r\n", "$9000000000000000\r\n", "*200000000\r\n"} {
-		lines := &logLines{}
-		c := options(t, refusing(t, reply))
-		c.Logger = lines.logger()
+		c, lines := logged(t, refusing(t, reply))
 		start(t, c)
 		eventually(t, func() bool { return lines.count("larger than 4 MiB") >= 1 }, "%v", lines)
 	}

@@ -357,8 +357,7 @@ func TestDialsAreFew(t *testing.T) {
 		dials = append(dials, time.Now())
 		return nil, errors.New("refused by the test")
 	}
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	f, _ := start(t, c)
 	count := func() int {
 		mu.Lock()

@@ -31,9 +31,7 @@ import (
 // One host with many credentials takes no place of other hosts, and none of the news of outages.
 func TestManyCredentials(t *testing.T) {
 	const credentials, hosts = 4500, 20
-	lines := &logLines{}
-	c := options(t, sharedServer(t).Addr)
-	c.Logger = lines.logger()
+	c, lines := logged(t, sharedServer(t).Addr)
 	fleets, members := started(t, 4, c)
 	m := members[3]
 	breaks := func() (n uint64) {

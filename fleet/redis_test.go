@@ -206,6 +206,19 @@ func get[T any](w *witness, read func() T) T {
 // log is a Logger whose lines a test can read.
 type logLines struct{ testkit.Text }
 
+// logged is options with a log.
+func logged(t testing.TB, addr string) (Config, *logLines) {
+	c := options(t, addr)
+	return c, log(&c)
+}
+
+// log gives a Config a Logger, whose lines it returns.
+func log(c *Config) *logLines {
+	lines := &logLines{}
+	c.Logger = lines.logger()
+	return lines
+}
+
 func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *logLines) count(s string) int { return strings.Count(l.String(), s) }

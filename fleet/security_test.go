@@ -46,8 +46,7 @@ func TestACL(t *testing.T) {
 	}
 	require.NoError(t, admin.Do(context.Background(), user...).Err())
 	c.Redis.Username, c.Redis.Password = "fleet", "secret"
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 3, c)
 	for i, f := range fleets {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
@@ -124,8 +123,7 @@ func TestUnusableFleet(t *testing.T) {
 		c := options(t, server.Addr)
 		c.Prefix, c.Redis.Password = "TestUnusableFleet", "right"
 		r.set(c.Redis)
-		lines := &logLines{}
-		c.Logger = lines.logger()
+		lines := log(&c)
 		f, _ := start(t, c)
 		eventually(t, func() bool { return lines.count("can't be used") > 0 }, "it says nothing")
 		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
@@ -227,8 +225,7 @@ func TestTLS(t *testing.T) {
 	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	start(t, c)
 	eventually(t, func() bool { return lines.count("unknown authority") >= 1 }, "%v", lines)
 }
@@ -295,9 +292,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 			"-WRONGPASS " + word + " is wrong\r\n", "-" + word + "\r\n", "-ERR " + strings.Repeat("x", 1000) + word + "\r\n",
 		} {
 			t.Run(name, func(t *testing.T) {
-				lines := &logLines{}
-				c := options(t, refusing(t, reply))
-				c.Logger = lines.logger()
+				c, lines := logged(t, refusing(t, reply))
 				set(c.Redis)
 				f, _ := start(t, c)
 				eventually(t, func() bool { return lines.count("fleet: Redis ") > 0 }, "no log line")

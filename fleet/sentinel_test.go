@@ -50,8 +50,7 @@ func TestSentinel(t *testing.T) {
 
 	c := options(t, sentinel)
 	c.Redis.MasterName = "main"
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 2, c)
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")

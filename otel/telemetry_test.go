@@ -60,6 +60,11 @@ func newKit(t *testing.T) *kit {
 	return k
 }
 
+// inBubble runs a test with a kit in virtual time.
+func inBubble(t *testing.T, test func(*testing.T, *kit)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newKit(t)) })
+}
+
 func (k *kit) config() aplombotel.Config {
 	return aplombotel.Config{TracerProvider: k.tracers, MeterProvider: k.meters, Propagator: propagation.TraceContext{}}
 }
@@ -205,8 +210,7 @@ var quick = policy.Rule{Backoff: backoff.Constant(time.Second)}
 // TestSpans: a request that is retried has a span for each attempt under its own, with
 // the attributes of the semantic conventions and without secrets.
 func TestSpans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		n := 0
 		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(100 * time.Millisecond)
@@ -262,8 +266,7 @@ func TestSpans(t *testing.T) {
 
 // TestSpanOfABody: the request's span ends with the body, and the reconnects are below it.
 func TestSpanOfABody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
 			if req.Header.Get("Range") != "" {
 				return sized(req, 206, 5, strings.NewReader("56789"), "Content-Range: bytes 5-9/10"), nil
@@ -506,8 +509,7 @@ func (k *kit) resumes() (n int) {
 
 // TestWithheld: a retry that waits in vain is counted, and so is the time in the line.
 func TestWithheld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(quick)
 		tr := k.transport(transport.Config{Rule: rule, Base: always(503, "")})
 		for range 3 {
@@ -533,8 +535,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 		"the server asks for a little":     {"1", map[string]float64{"throttled": 1}},
 		"the server asks for more already": {"5", map[string]float64{"throttled": 5}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			k := newKit(t)
+		inBubble(t, func(t *testing.T, k *kit) {
 			n := 0
 			rule := policy.Rule{Backoff: backoff.Constant(4 * time.Second)}.Or(quick)
 			tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
@@ -558,8 +559,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 
 // TestGauges: the state of each host is a gauge, until the Transport is watched no more.
 func TestGauges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		tr, stop := k.watched(transport.Config{
 			Rule: policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
@@ -592,8 +592,7 @@ func TestGauges(t *testing.T) {
 // circuit breaker.
 func TestGaugesOfAnOutage(t *testing.T) {
 	for enabled, open := range map[policy.Switch]int{policy.Off: 0, policy.On: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			k := newKit(t)
+		inBubble(t, func(t *testing.T, k *kit) {
 			start := time.Now()
 			tr, _ := k.watched(transport.Config{
 				Rule: policy.Rule{Backoff: backoff.Constant(2 * time.Second), CircuitBreaker: policy.CircuitBreaker{Enabled: enabled}},

@@ -153,13 +153,24 @@ func garbled(t *testing.T, o outcome) {
 	}
 }
 
+// A played is a step, and what a POST gets from it.
+type played struct {
+	name string
+	step ts.Step
+	want func(*testing.T, outcome)
+}
+
+func playAll(t *testing.T, protocols []protocol, all []played) {
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) {
+			at(t, protocols, func(t *testing.T, cfg ts.Config) { f.want(t, post(t, ts.Start(t, cfg, f.step))) })
+		})
+	}
+}
+
 func TestFaultsOverBoth(t *testing.T) {
 	hello := ts.OK("hello")
-	for _, f := range []struct {
-		name string
-		step ts.Step
-		want func(*testing.T, outcome)
-	}{
+	playAll(t, both, []played{
 		{"zero", ts.Step{}, responded(200, "")},
 		{"status", ts.Status(503).Body("busy"), responded(503, "busy")},
 		{"no content", ts.Status(204), responded(204, "")},
@@ -184,21 +195,11 @@ func TestFaultsOverBoth(t *testing.T) {
 		{"length too long", hello.Length(7), broken("hello", io.ErrUnexpectedEOF)},
 		{"raw garbage", ts.Raw("\x00\x00\x04\x01\x04\x00\x00\x00\x01abcd"), garbled},
 		{"bad status line", ts.BadStatusLine(), garbled},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			at(t, both, func(t *testing.T, cfg ts.Config) {
-				f.want(t, post(t, ts.Start(t, cfg, f.step)))
-			})
-		})
-	}
+	})
 }
 
 func TestFaultsOverHTTP1(t *testing.T) {
-	for _, f := range []struct {
-		name string
-		step ts.Step
-		want func(*testing.T, outcome)
-	}{
+	playAll(t, http1, []played{
 		{"close before headers", ts.CloseBeforeHeaders(), failed(io.EOF)},
 		{"bad chunk", ts.BadChunk(), broken("hello", nil)},
 		{"raw", ts.Raw("HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok"), responded(299, "ok")},
@@ -206,13 +207,7 @@ func TestFaultsOverHTTP1(t *testing.T) {
 		{"reset before headers", ts.ResetBeforeHeaders(), failed(syscall.ECONNRESET)},
 		{"reset in body", ts.OK("hello").CutAt(2, ts.Reset), broken("he", syscall.ECONNRESET)},
 		{"http2 only", ts.RefuseStream(), responded(500, "testserver: this step needs HTTP/2")},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				f.want(t, post(t, ts.Start(t, cfg, f.step)))
-			})
-		})
-	}
+	})
 }
 
 func TestStatusIsSentAsScripted(t *testing.T) {
