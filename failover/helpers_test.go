@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/failover"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testkit"
@@ -201,6 +203,14 @@ func ask(tr http.RoundTripper, req *http.Request) string {
 func get(t testing.TB, tr http.RoundTripper, url string) string {
 	t.Helper()
 	return ask(tr, newRequest(t, http.MethodGet, url, nil))
+}
+
+// gets sends some GETs, which all have the same outcome.
+func gets(t testing.TB, tr http.RoundTripper, n int, want string) {
+	t.Helper()
+	for range n {
+		assert.Equal(t, want, get(t, tr, "http://a.test/"))
+	}
 }
 
 // takeDown sends the requests after whose failures the first endpoint is down.

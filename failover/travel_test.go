@@ -217,9 +217,7 @@ func TestOutage(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, tr := two(t, nil, nil)
-			for range 20 {
-				assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
-			}
+			gets(t, tr, 20, "200 a.test")
 			assert.Empty(t, r.at("b.test", 0))
 
 			r.set("a.test", row.down)
@@ -258,9 +256,7 @@ func TestOutage(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			from = r.now()
-			for range 8 {
-				assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
-			}
+			gets(t, tr, 8, "200 a.test")
 			assert.Empty(t, r.at("b.test", from))
 		})
 	}
@@ -392,9 +388,7 @@ func TestPostsProbeRarely(t *testing.T) {
 func TestAllDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, status(503), refuses)
-		for range 10 {
-			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 10, "503 a.test")
 		assert.Len(t, r.at("a.test", 0), 10)
 		assert.Len(t, r.at("b.test", 0), 10)
 		r.set("a.test", hangs)
@@ -447,9 +441,7 @@ func TestProbeThatIsLate(t *testing.T) {
 func TestForeignAnswerDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, status(503), status(404))
-		for range 5 {
-			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 5, "503 a.test")
 		assert.Equal(t, "failover: http://a.test is down, and http://b.test answered 404", get(t, tr, "http://a.test/"))
 		r.set("b.test", status(409))
 		assert.Equal(t, "409 b.test", get(t, tr, "http://a.test/"))
@@ -466,9 +458,7 @@ func TestThirdEndpoint(t *testing.T) {
 			failover.Endpoint{URL: "http://c.test/x", Transport: r})
 		r.set("a.test", refuses)
 		r.set("b.test", status(503))
-		for range 20 {
-			assert.Equal(t, "200 c.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 20, "200 c.test")
 		assert.Len(t, r.at("a.test", 0), 5)
 		assert.Len(t, r.at("b.test", 0), 5)
 	})
@@ -498,9 +488,7 @@ func TestLastGoesDown(t *testing.T) {
 			return true
 		}}})
 		tr = pair(t, ours, r)
-		for range 5 {
-			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 5, "200 b.test")
 		time.Sleep(2 * time.Second)
 		r.set("b.test", status(503))
 		calls = 0
