@@ -394,9 +394,7 @@ func TestLoadIdempotent(t *testing.T) {
 
 // A file lists what differs from another, and says how much it leaves out.
 func TestChanges(t *testing.T) {
-	parse := func(text string) *File {
-		return testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
-	}
+	parse := func(text string) *File { return parsed(t, text) }
 	var hosts []string
 	for i := range 25 {
 		hosts = append(hosts, fmt.Sprintf(`"h%02d": {"max_attempts": 2}`, i))
