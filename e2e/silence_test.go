@@ -1,5 +1,5 @@
-// Connections of HTTP/2: those that die without a word, under clients that use them for all their requests, and health checks
-// with a server that counts them.
+// Connections of HTTP/2: those that die without a word, under clients that use them for all
+// their requests, and health checks with a server that counts them.
 
 package e2e
 

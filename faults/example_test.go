@@ -26,7 +26,8 @@ func Example() {
 		faults.Status(503),
 		faults.Status(200).Body("back again"),
 	))
-	client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(0)}})}
+	rule := policy.Rule{Backoff: backoff.Constant(0)}
+	client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: rule})}
 	resp, err := client.Get("http://api.test/")
 	if err != nil {
 		panic(err)

@@ -220,7 +220,9 @@ func TestStatus(t *testing.T) {
 // A response has the length of its body, unless the step names another. One without a body has none.
 func TestLengths(t *testing.T) {
 	for named, step := range map[string]faults.Step{
-		"4": faults.Status(200).Body("busy"), "9": faults.Status(200).Body("busy").Header("Content-Length", "9"), "": faults.Status(204).Body("busy"),
+		"4": faults.Status(200).Body("busy"),
+		"9": faults.Status(200).Body("busy").Header("Content-Length", "9"),
+		"":  faults.Status(204).Body("busy"),
 	} {
 		resp := testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodGet))(t)
 		assert.Equal(t, named, resp.Header.Get("Content-Length"))
