@@ -88,31 +88,21 @@ func TestHTTP3Errors(t *testing.T) {
 			if _, ok := err.(*timed); ok && want.kind == ErrorReset {
 				continue // it would be a timeout
 			}
-			kind, is := judge(err)
-			assert.Equal(t, want.kind, kind, "%T %v", err, err)
-			assert.Equal(t, want.is, is, "%T %v", err, err)
+			assertJudged(t, err, want.kind, want.is)
 		}
 	}
 
 	// An error of the response, with words of its own.
-	kind, is := judge(fmt.Errorf("http3: invalid response: %w", io.ErrUnexpectedEOF))
-	assert.Equal(t, ErrorReset, kind)
-	assert.Equal(t, Ambiguous, is)
+	assertJudged(t, fmt.Errorf("http3: invalid response: %w", io.ErrUnexpectedEOF), ErrorReset, Ambiguous)
 
 	// The older form wraps nothing.
 	for _, text := range []string{"H3_REQUEST_CANCELLED", "H3_INTERNAL_ERROR", "stream 0 canceled by remote with error code 256"} {
-		kind, is := judge(errors.New(text))
-		assert.Equal(t, ErrorReset, kind, text)
-		assert.Equal(t, Ambiguous, is, text)
+		assertJudged(t, errors.New(text), ErrorReset, Ambiguous)
 	}
 
 	// A certificate is more than the connection that it ended.
-	kind, is = judge(&wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}})
-	assert.Equal(t, ErrorTLS, kind)
-	assert.Equal(t, Final, is)
-	kind, is = judge(&wrapping{"http3: conn unusable: CRYPTO_ERROR", []error{&wrapping{"CRYPTO_ERROR 0x12a (remote)", closed}}})
-	assert.Equal(t, ErrorTLS, kind)
-	assert.Equal(t, Final, is, "an alert stays what it is")
+	assertJudged(t, &wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}}, ErrorTLS, Final)
+	assertJudged(t, &wrapping{"http3: conn unusable: CRYPTO_ERROR", []error{&wrapping{"CRYPTO_ERROR 0x12a (remote)", closed}}}, ErrorTLS, Final)
 }
 
 // What looks like one of these texts and is none stays unknown.
@@ -122,9 +112,7 @@ func TestWhatIsNotHTTP3(t *testing.T) {
 		"my H3_REQUEST_REJECTED", "stream 1 canceled by me with error code 267", "stream closed", "Application error (remote)", "CONNECTION_REFUSED",
 		"CONNECTION_REFUSED by somebody", "",
 	} {
-		kind, is := judge(errors.New(text))
-		assert.Equal(t, ErrorOther, kind, text)
-		assert.Equal(t, Final, is, text)
+		assertJudged(t, errors.New(text), ErrorOther, Final)
 	}
 	kind, _ := judge(fmt.Errorf("H3 is not it: %w", io.ErrUnexpectedEOF))
 	assert.Equal(t, ErrorReset, kind)

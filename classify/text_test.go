@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/net/http2"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/trait"
 )
 
@@ -152,12 +153,10 @@ var phraseTests = []struct {
 		return send(tr, request(t, "GET", target, nil))
 	}},
 	{"http2: response header list larger than advertised limit", func(t *testing.T) error {
-		target := listen(t, func(c net.Conn) {
-			if h2 := serveHTTP2(c); h2.headers() {
-				h2.respond(bytes.Repeat(append([]byte{0, 1, 'x', 100}, strings.Repeat("x", 100)...), 100)...)
-				discard(c)
-			}
-		})
+		target := listen(t, met(func(h2 *http2Server) {
+			h2.respond(bytes.Repeat(append([]byte{0, 1, 'x', 100}, strings.Repeat("x", 100)...), 100)...)
+			discard(h2.conn)
+		}))
 		tr := transportHTTP2(t)
 		tr.MaxResponseHeaderBytes = 8000
 		return send(tr, request(t, "GET", target, nil))
@@ -232,11 +231,10 @@ var phraseTests = []struct {
 	}},
 	{"http2: client connection force closed via ClientConn.Close", func(t *testing.T) error {
 		ready := make(chan struct{})
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			serveHTTP2(c).headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			close(ready)
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		go func() {
 			<-ready
 			_ = cc.Close()
@@ -245,12 +243,10 @@ var phraseTests = []struct {
 	}},
 	{"http2: server sent GOAWAY and closed the connection; ", byHTTP2(func(h2 *http2Server) { _ = h2.WriteGoAway(h2.stream, 0, nil) })},
 	{"http2: Transport received Server's graceful shutdown GOAWAY", func(t *testing.T) error {
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			h2 := serveHTTP2(c)
-			h2.headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			_ = h2.WriteGoAway(0, 0, nil)
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 	{"http2: Transport received GOAWAY from server ErrCode:HTTP_1_1_REQUIRED", byHTTP2(func(h2 *http2Server) {
@@ -262,13 +258,11 @@ var phraseTests = []struct {
 		discard(h2.conn)
 	})},
 	{"http2: client conn not usable", func(t *testing.T) error {
-		cc := clientConnHTTP2(t, func(c net.Conn) {
-			h2 := serveHTTP2(c)
-			h2.headers()
+		cc := clientConnHTTP2(t, met(func(h2 *http2Server) {
 			_ = h2.WriteGoAway(h2.stream, 0, nil)
 			h2.respond()
-			discard(c)
-		})
+			discard(h2.conn)
+		}))
 		require.NoError(t, send(cc, request(t, "GET", "http://127.0.0.1/", nil)))
 		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
@@ -319,12 +313,7 @@ func TestHTTP2Streams(t *testing.T) {
 			kind = ErrorProtocol
 		}
 		t.Run(name, func(t *testing.T) {
-			cc := clientConnHTTP2(t, func(c net.Conn) {
-				h2 := serveHTTP2(c)
-				h2.headers()
-				reset(code)(h2)
-			})
-			err := send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+			err := send(clientConnHTTP2(t, met(reset(code))), request(t, "GET", "http://127.0.0.1/", nil))
 			require.ErrorContains(t, err, name)
 			assertJudged(t, err, kind, want)
 		})
@@ -426,9 +415,7 @@ func responds(code int, key, value string) http.RoundTripper {
 
 func request(t *testing.T, method, target string, body io.Reader) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
-	require.NoError(t, err)
-	return r
+	return testkit.Must(http.NewRequestWithContext(t.Context(), method, target, body))(t)
 }
 
 // unknownLength is a body for which net/http makes neither length nor GetBody.
@@ -495,8 +482,7 @@ func transportHTTP2(t *testing.T) *http.Transport {
 // is the server's URL.
 func listen(t *testing.T, f func(net.Conn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -543,8 +529,7 @@ func clientConnHTTP2(t *testing.T, f func(net.Conn)) *http.ClientConn {
 }
 
 func newClientConn(t *testing.T, tr *http.Transport, f func(net.Conn)) *http.ClientConn {
-	cc, err := tr.NewClientConn(t.Context(), "http", strings.TrimPrefix(listen(t, f), "http://"))
-	require.NoError(t, err)
+	cc := testkit.Must(tr.NewClientConn(t.Context(), "http", strings.TrimPrefix(listen(t, f), "http://")))(t)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -561,8 +546,7 @@ func pipeTransport(f func(net.Conn)) *http.Transport {
 // byProxy sends through a proxy that responds to CONNECT with the given status.
 func byProxy(status string) func(*testing.T) error {
 	return func(t *testing.T) error {
-		proxy, err := url.Parse(listen(t, says11("HTTP/1.1 "+status+"\r\n\r\n")))
-		require.NoError(t, err)
+		proxy := testkit.Must(url.Parse(listen(t, says11("HTTP/1.1 "+status+"\r\n\r\n"))))(t)
 		tr := transport(t)
 		tr.Proxy = http.ProxyURL(proxy)
 		return send(tr, request(t, "GET", "https://host.invalid/", nil))
@@ -583,8 +567,7 @@ func throughSOCKS(user *url.Userinfo, replies ...string) func(*testing.T) error 
 			}
 			discard(c)
 		})
-		u, err := url.Parse(proxy)
-		require.NoError(t, err)
+		u := testkit.Must(url.Parse(proxy))(t)
 		u.Scheme, u.User = "socks5", user
 		tr := transport(t)
 		tr.Proxy = http.ProxyURL(u)
@@ -651,12 +634,16 @@ func (h2 *http2Server) headers() bool {
 	}
 }
 
-// http2Error sends a request that the server meets with f.
-func http2Error(t *testing.T, method string, body io.Reader, f func(*http2Server)) error {
-	target := listen(t, func(c net.Conn) {
+// met serves a connection of HTTP/2, and meets its first request with f.
+func met(f func(*http2Server)) func(net.Conn) {
+	return func(c net.Conn) {
 		if h2 := serveHTTP2(c); h2.headers() {
 			f(h2)
 		}
-	})
-	return send(transportHTTP2(t), request(t, method, target, body))
+	}
+}
+
+// http2Error sends a request that the server meets with f.
+func http2Error(t *testing.T, method string, body io.Reader, f func(*http2Server)) error {
+	return send(transportHTTP2(t), request(t, method, listen(t, met(f)), body))
 }

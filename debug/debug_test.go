@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -69,18 +70,22 @@ func shown(t *testing.T, d *Page, tr *transport.Transport) (s state) {
 
 func do(t *testing.T, tr *transport.Transport, method, url string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	if resp, err := tr.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
 	}
 }
 
-func newTransport(t *testing.T, c transport.Config) *transport.Transport {
-	t.Helper()
-	tr, err := transport.New(c)
-	require.NoError(t, err)
-	return tr
+// watched returns a page, and a Transport that tells it what happens.
+func watched(c transport.Config) (*Page, *transport.Transport) {
+	d := new(Page)
+	c.Traces = []*transport.Trace{d.Trace()}
+	return d, transport.MustNew(c)
+}
+
+// always answers with a status.
+func always(code int) base {
+	return func(*http.Request) (*http.Response, error) { return status(code) }
 }
 
 // A web page can make its own name lead to this machine.
@@ -120,8 +125,7 @@ func TestHandler(t *testing.T) {
 // same within a second are one row.
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(Page)
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
+		d, tr := watched(transport.Config{Rule: policy.Rule{MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: backoff.Constant(2 * time.Second)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/fine" {
 					return status(200)
@@ -166,8 +170,8 @@ func TestDecisions(t *testing.T) {
 // The changes of hosts are kept, with the kind of the error that caused them.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, down := new(Page), true
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
+		down := true
+		d, tr := watched(transport.Config{Rule: policy.Rule{MaxAttempts: 1, ShareRetryAfter: policy.On}, Base: base(func(*http.Request) (*http.Response, error) {
 			if down {
 				return status(429, "Retry-After", "30")
 			}
@@ -198,8 +202,7 @@ func TestChanges(t *testing.T) {
 
 // Hosts in trouble come before those with many requests, and the rest is left out.
 func TestManyHosts(t *testing.T) {
-	d := new(Page)
-	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
+	d, tr := watched(transport.Config{Rule: policy.Rule{ShareRetryAfter: policy.On}, Base: base(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "h777.test" {
 			return status(429, "Retry-After", "3600")
 		}
@@ -228,8 +231,7 @@ func TestManyHosts(t *testing.T) {
 // no more.
 func TestHostsThatAreLeftOutCostLittle(t *testing.T) {
 	const n = 20_000
-	d := new(Page)
-	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) { return status(200) })})
+	d, tr := watched(transport.Config{Base: always(200)})
 	for i := range n {
 		do(t, tr, "GET", fmt.Sprintf("http://h%d.test/", i))
 	}
@@ -274,8 +276,7 @@ func TestBusiest(t *testing.T) {
 
 // Each setting is shown with its source.
 func TestRulesHaveSources(t *testing.T) {
-	d := new(Page)
-	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
+	d, tr := watched(transport.Config{Base: always(200),
 		Rule:  policy.Rule{MaxAttempts: 3, MaxElapsedTime: time.Minute},
 		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsedTime: -1, Classify: classify.Refusals}},
 	})
@@ -302,7 +303,6 @@ func (w wordy) String() string                         { return w.Token }
 // The page shows no secret, wherever a caller or a server has put one.
 func TestNoSecrets(t *testing.T) {
 	const secret = "s3cr3t"
-	d := new(Page)
 	var n int
 	answers := []func() (*http.Response, error){
 		func() (*http.Response, error) { return nil, errors.New("dial " + secret) },
@@ -318,7 +318,7 @@ func TestNoSecrets(t *testing.T) {
 		func() (*http.Response, error) { return status(429, "Retry-After", secret) },
 		func() (*http.Response, error) { return status(401, "WWW-Authenticate", secret) },
 	}
-	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()},
+	d, tr := watched(transport.Config{
 		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
 		Rule: policy.Rule{
 			MaxAttempts: 2, RetryBudget: policy.RetryBudget{Enabled: policy.Off}, Backoff: wordy{secret}, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 100}, QuotaPacing: policy.On,
@@ -358,22 +358,16 @@ func TestNoSecrets(t *testing.T) {
 
 // The page can be read while requests are under way.
 func TestConcurrent(t *testing.T) {
-	d := new(Page)
-	tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{MaxAttempts: 1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
-	var group sync.WaitGroup
-	for i := range 4 {
-		group.Go(func() {
-			for range 50 {
+	d, tr := watched(transport.Config{Rule: policy.Rule{MaxAttempts: 1}, Base: always(503)})
+	testkit.Together(8, func(i int) {
+		for n := range 50 {
+			if i < 4 {
 				do(t, tr, "GET", fmt.Sprintf("http://h%d.test/", i))
-			}
-		})
-		group.Go(func() {
-			for range 5 {
+			} else if n < 5 {
 				shown(t, d, tr)
 			}
-		})
-	}
-	group.Wait()
+		}
+	})
 	s := shown(t, d, tr)
 	assert.EqualValues(t, 200, s.Total.Failed, "failures")
 	sum := 0
@@ -433,8 +427,7 @@ func TestCounts(t *testing.T) {
 // Requests that are not sent and bodies that fail have rows as well.
 func TestRowsWithoutAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(Page)
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Minute)},
+		d, tr := watched(transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Minute)},
 			Base: base(func(req *http.Request) (*http.Response, error) {
 				if req.Method == http.MethodPost {
 					resp, err := status(200)
@@ -446,8 +439,7 @@ func TestRowsWithoutAnAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		for _, method := range []string{"GET", "GET", "POST"} {
-			req, err := http.NewRequestWithContext(ctx, method, "http://api.test/", nil)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequestWithContext(ctx, method, "http://api.test/", nil))(t)
 			if resp, err := tr.RoundTrip(req); err == nil {
 				_, err = io.ReadAll(resp.Body)
 				require.Error(t, err)
@@ -467,9 +459,8 @@ func TestRowsWithoutAnAttempt(t *testing.T) {
 // A success that took far longer than the others of its host stands beside the failures.
 func TestSlowSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(Page)
 		took := 100 * time.Millisecond
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Base: base(func(*http.Request) (*http.Response, error) {
+		d, tr := watched(transport.Config{Base: base(func(*http.Request) (*http.Response, error) {
 			time.Sleep(took)
 			return status(200)
 		})})
@@ -498,8 +489,7 @@ func TestSlowSuccess(t *testing.T) {
 // say that all is well.
 func TestSlowForALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(Page)
-		tr := newTransport(t, transport.Config{Traces: []*transport.Trace{d.Trace()}, Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
+		d, tr := watched(transport.Config{Rule: policy.Rule{RateLimit: policy.RateLimit{PerSecond: 0.5, Burst: 1}}, Base: base(func(*http.Request) (*http.Response, error) {
 			time.Sleep(10 * time.Millisecond)
 			return status(200)
 		})})

@@ -2,7 +2,6 @@ package debug_test
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"net/http/httptest"
 
@@ -14,10 +13,7 @@ import (
 // http://localhost:6060/debug/aplomb.
 func Example() {
 	page := &debug.Page{}
-	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{page.Trace()}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	tr := transport.MustNew(transport.Config{Traces: []*transport.Trace{page.Trace()}})
 	http.DefaultClient.Transport = tr
 	mux := http.NewServeMux()
 	mux.Handle("GET /debug/aplomb", page.Handler(tr))

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
 
@@ -58,8 +57,7 @@ func newKubernetes(t testing.TB, s setup) func(method string) *rest.Request {
 		GroupVersion:         &schema.GroupVersion{Version: "v1"},
 		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
 	}}
-	c, err := rest.RESTClientForConfigAndClient(config, s.http)
-	require.NoError(t, err)
+	c := testkit.Must(rest.RESTClientForConfigAndClient(config, s.http))(t)
 	return func(method string) *rest.Request {
 		r := c.Verb(method)
 		if !s.retries {
@@ -90,11 +88,7 @@ func fakeKubernetes(received <-chan struct{}) *http.ServeMux {
 		_, _ = w.Write(configMap(req.PathValue("name")))
 	})
 	mux.HandleFunc("POST "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
-		b, err := io.ReadAll(req.Body)
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = w.Write(sum(b))
+		_, _ = w.Write(sum(whole(req)))
 	})
 	mux.HandleFunc("GET "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -142,8 +136,7 @@ func TestKubernetesWatch(t *testing.T) {
 	s := newServer(t, func(string) http.Handler { return fakeKubernetes(received) })
 	w := newNetwork(t, s.url)
 	maps := func(hc *http.Client) dynamic.ResourceInterface {
-		c, err := dynamic.NewForConfigAndClient(&rest.Config{Host: s.url}, hc)
-		require.NoError(t, err)
+		c := testkit.Must(dynamic.NewForConfigAndClient(&rest.Config{Host: s.url}, hc))(t)
 		return c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
 	}
 	s.answer(unavailable)
@@ -153,11 +146,9 @@ func TestKubernetesWatch(t *testing.T) {
 	first503 := func(i int, w http.ResponseWriter, req *http.Request) bool { return i == 1 && unavailable(i, w, req) }
 	hc, r := under(t, base(t, w, false), profile.API(), nil)
 	s.answer(first503)
-	list, err := maps(hc).List(bounded(t), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := testkit.Must(maps(hc).List(bounded(t), metav1.ListOptions{}))(t)
 	assert.Len(t, list.Items, 1)
-	got, err := maps(hc).Get(bounded(t), object, metav1.GetOptions{})
-	require.NoError(t, err)
+	got := testkit.Must(maps(hc).Get(bounded(t), object, metav1.GetOptions{}))(t)
 	assert.Equal(t, object, got.GetName())
 
 	s.answer(first503)

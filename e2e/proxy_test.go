@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -54,8 +55,7 @@ func storeSession(hc *http.Client, url string) session {
 // newProxy starts a proxy that sends by the client's transport. It returns a plain
 // client of the proxy, and the proxy's URL.
 func newProxy(t testing.TB, s setup) (*http.Client, string) {
-	target, err := url.Parse(s.url)
-	require.NoError(t, err)
+	target := testkit.Must(url.Parse(s.url))(t)
 	ts := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: s.http.Transport,
@@ -98,15 +98,12 @@ func TestProxyStreams(t *testing.T) {
 	hc, at = newProxy(t, setup{http: under, url: s.url})
 	t.Run("parts and trailers", func(t *testing.T) {
 		s.answer(busyUntil(2))
-		req, err := http.NewRequestWithContext(bounded(t), http.MethodGet, at+"/parts", nil)
-		require.NoError(t, err)
-		resp, err := hc.Do(req)
-		require.NoError(t, err)
+		req := testkit.Must(http.NewRequestWithContext(bounded(t), http.MethodGet, at+"/parts", nil))(t)
+		resp := testkit.Must(hc.Do(req))(t)
 		defer func() { _ = resp.Body.Close() }()
 		body := bufio.NewReader(resp.Body)
 		for i := range 3 {
-			text, err := body.ReadString('\n')
-			require.NoError(t, err)
+			text := testkit.Must(body.ReadString('\n'))(t)
 			assert.Equal(t, fmt.Sprintf("part %d\n", i), text)
 			arrived <- struct{}{}
 		}
@@ -116,8 +113,7 @@ func TestProxyStreams(t *testing.T) {
 	})
 	t.Run("upgrade", func(t *testing.T) {
 		s.answer(busyUntil(2))
-		c, err := dial(bounded(t), setup{http: hc, url: at}, "/echo")
-		require.NoError(t, err)
+		c := testkit.Must(dial(bounded(t), setup{http: hc, url: at}, "/echo"))(t)
 		defer func() { _ = c.CloseNow() }()
 		for i := range 10 {
 			want := fmt.Sprint("message ", i)

@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
@@ -42,8 +43,7 @@ func registryClient() client {
 		resumes: true,
 		serve:   func(t testing.TB, _ string) http.Handler { return newRegistry(t, content(1<<20)) },
 		open: func(t testing.TB, s setup) session {
-			repo, err := name.NewRepository(fmt.Sprint("registry.test/e2e/", repositories.Add(1)))
-			require.NoError(t, err)
+			repo := testkit.Must(name.NewRepository(fmt.Sprint("registry.test/e2e/", repositories.Add(1))))(t)
 			return session{
 				download: func(ctx context.Context) error {
 					return pull(ctx, s, repo.Digest(digest(content(1<<20)).String()))
@@ -153,12 +153,9 @@ func TestRegistryPush(t *testing.T) {
 		})
 		return refused
 	}
-	image, err := randomimage.Image(100_000, 2)
-	require.NoError(t, err)
-	want, err := image.Digest()
-	require.NoError(t, err)
-	ref, err := name.ParseReference("registry.test/e2e/image")
-	require.NoError(t, err)
+	image := testkit.Must(randomimage.Image(100_000, 2))(t)
+	want := testkit.Must(image.Digest())(t)
+	ref := testkit.Must(name.ParseReference("registry.test/e2e/image"))(t)
 
 	refuse()
 	bare := setup{http: &http.Client{Transport: base(t, b.network, false)}}
@@ -170,17 +167,13 @@ func TestRegistryPush(t *testing.T) {
 	require.NoError(t, remote.Write(ref, image, registryOptions(bounded(t), s)...))
 	assert.Len(t, refused, 5, "GET, HEAD, POST, PATCH and PUT")
 	assert.Len(t, r.told(), 5, "attempts told")
-	got, err := remote.Image(ref, registryOptions(bounded(t), s)...)
-	require.NoError(t, err)
-	h, err := got.Digest()
-	require.NoError(t, err)
+	got := testkit.Must(remote.Image(ref, registryOptions(bounded(t), s)...))(t)
+	h := testkit.Must(got.Digest())(t)
 	assert.Equal(t, want, h)
-	layers, err := got.Layers()
-	require.NoError(t, err)
+	layers := testkit.Must(got.Layers())(t)
 	for _, l := range layers {
-		content, err := l.Compressed()
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, content) // checks the digest
+		content := testkit.Must(l.Compressed())(t)
+		_, err := io.Copy(io.Discard, content) // checks the digest
 		require.NoError(t, err)
 		require.NoError(t, content.Close())
 	}

@@ -42,8 +42,7 @@ func s3Client() client {
 		resumes: true,
 		serve: func(t testing.TB, _ string) http.Handler {
 			backend, fake := newFakeS3(t)
-			_, err := backend.PutObject(bucket, object, nil, bytes.NewReader(content(1<<20)), 1<<20, nil)
-			require.NoError(t, err)
+			testkit.Must(backend.PutObject(bucket, object, nil, bytes.NewReader(content(1<<20)), 1<<20, nil))(t)
 			return fake
 		},
 		open: func(_ testing.TB, s setup) session {
@@ -129,11 +128,9 @@ func TestS3Large(t *testing.T) {
 		return newS3(setup{http: hc, url: s.url}), r
 	}
 	stored := func(key string) [32]byte {
-		o, err := backend.GetObject(bucket, key, nil)
-		require.NoError(t, err)
+		o := testkit.Must(backend.GetObject(bucket, key, nil))(t)
 		defer func() { _ = o.Contents.Close() }()
-		got, err := io.ReadAll(o.Contents)
-		require.NoError(t, err)
+		got := testkit.Must(io.ReadAll(o.Contents))(t)
 		return sha256.Sum256(got)
 	}
 

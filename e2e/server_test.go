@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -168,12 +167,11 @@ func (r *recorder) told() []transport.AttemptEnd {
 func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, transport.AttemptEnd)) (*http.Client, *recorder) {
 	t.Helper()
 	r := &recorder{on: on}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base:   b,
 		Rule:   rule.Or(policy.Rule{Backoff: backoff.Constant(0)}),
 		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: r.attempt, AttemptStart: r.begin, BodyEnd: r.body}},
 	})
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		// A client may end its requests a little after its Close.
 		assert.Eventually(t, func() bool {

@@ -58,11 +58,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(l.content))
 		return
 	}
-	b, err := io.ReadAll(req.Body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	l.act(req, hex.EncodeToString(sum(b)))
+	l.act(req, hex.EncodeToString(sum(whole(req))))
 	if rand.IntN(100) < 2 { // it has acted, and nobody can know
 		http.Error(w, "", http.StatusInternalServerError)
 	}
@@ -168,7 +164,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		rule.Concurrency = policy.Concurrency{Enabled: policy.On, Max: workers}
 		rule.RateLimit = policy.RateLimit{PerSecond: 2000}
 	}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base: s,
 		Rule: rule,
 		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
@@ -186,7 +182,6 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 			}
 		}}},
 	})
-	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr, Timeout: 10 * time.Second}
 	return s
 }

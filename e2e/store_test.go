@@ -43,10 +43,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sum(b)))
 		http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b))
 	case http.MethodPut:
-		b, err := io.ReadAll(req.Body)
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
+		b := whole(req)
 		s.mu.Lock()
 		s.objects[req.URL.Path] = b
 		s.mu.Unlock()
@@ -54,6 +51,15 @@ func (s *store) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		http.Error(w, "", http.StatusMethodNotAllowed)
 	}
+}
+
+// whole returns the body of a request. If it is cut, the handler ends.
+func whole(req *http.Request) []byte {
+	b, err := io.ReadAll(req.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return b
 }
 
 // sum returns the hash of b.

@@ -222,9 +222,7 @@ func TestGetBodyFails(t *testing.T) {
 		}
 
 		page := &closer{Reader: strings.NewReader("page")}
-		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: page, Request: req}, nil
-		}))
+		r.set("a.test", with(503, page))
 		req = newRequest(t, http.MethodPut, "http://a.test/", strings.NewReader("body"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("GetBody") }
 		assert.PanicsWithValue(t, "GetBody", func() { _, _ = do(tr, req) })
@@ -289,8 +287,7 @@ func TestContract(t *testing.T) {
 	for name, a := range map[string]http.RoundTripper{"200": nil, "503": status(503), "refused": refuses, "silent": hangs} {
 		for _, url := range []string{"http://a.test/", "http://c.test/", "http://a.test/?token=x"} {
 			bubble(t, name+" "+url, func(t *testing.T) {
-				r := newRegions()
-				r.set("a.test", a)
+				r, _ := two(t, a, nil)
 				body := &closer{Reader: strings.NewReader("body")}
 				req := newRequest(t, http.MethodPut, url, nil)
 				req.Body, req.ContentLength = body, 4

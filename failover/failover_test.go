@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/failover"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -65,8 +66,7 @@ func TestNew(t *testing.T) {
 // The endpoints of a caller's slice may change after New.
 func TestNewCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
+		r, _ := two(t, refuses, nil)
 		all := []failover.Endpoint{{URL: "http://a.test", Transport: r}, {URL: "http://b.test", Transport: r, Allow: []string{"Range"}}}
 		tr := mustNew(t, all...)
 		all[1].URL, all[1].Allow[0] = "http://c.test", "Other"
@@ -242,8 +242,8 @@ func TestFirstOutcome(t *testing.T) {
 				r, _ := two(t, a, b)
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r}, failover.Endpoint{URL: "http://b.test", Transport: r},
-					failover.Endpoint{URL: "http://c.test", Transport: fail(syscall.ECONNREFUSED)})
+				tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r),
+					endpoint("c.test", fail(syscall.ECONNREFUSED)))
 				assert.Contains(t, ask(tr, newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx)), want)
 				assert.Len(t, r.at("b.test", 0), 1)
 			})
@@ -305,7 +305,7 @@ func TestDiscards(t *testing.T) {
 				closedAtB = body != nil && body.closed.Load()
 				return status(200).RoundTrip(req)
 			})
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a, Timeout: row.timeout}, failover.Endpoint{URL: "http://b.test", Transport: b})
+			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a, Timeout: row.timeout}, endpoint("b.test", b))
 			start := time.Now()
 			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
 			assert.Equal(t, row.took, time.Since(start))
@@ -373,15 +373,11 @@ func TestDiscardsTheNext(t *testing.T) {
 		for _, down := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				r, tr := two(t, refuses, nil)
-				for range 5 {
-					if down {
-						get(t, tr, "http://a.test/")
-					}
+				if down {
+					takeDown(t, tr)
 				}
 				body := &closer{Reader: strings.NewReader("page")}
-				r.set("b.test", rt(func(req *http.Request) (*http.Response, error) {
-					return &http.Response{StatusCode: code, Header: http.Header{}, Body: body, Request: req}, nil
-				}))
+				r.set("b.test", with(code, body))
 				get(t, tr, "http://a.test/")
 				assert.True(t, body.closed.Load())
 				assert.Equal(t, int64(4), body.read.Load())
@@ -412,9 +408,8 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 				resp.Header = own
 				return resp, err
 			})
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: row.b, Transport: base})
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-			require.NoError(t, err)
+			tr := mustNew(t, endpoint("a.test", base), failover.Endpoint{URL: row.b, Transport: base})
+			resp := testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 			_ = resp.Body.Close()
 			assert.Equal(t, row.b+"/x", resp.Request.URL.String())
 			assert.Equal(t, row.location, resp.Header.Get("Location"))
@@ -426,8 +421,7 @@ func TestResponseOfAnotherEndpoint(t *testing.T) {
 	bubble(t, "of the first", func(t *testing.T) {
 		_, tr := two(t, status(302, "Location: done", "Set-Cookie: a=b"), nil)
 		req := newRequest(t, http.MethodGet, "http://a.test/x", nil)
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := testkit.Must(tr.RoundTrip(req))(t)
 		_ = resp.Body.Close()
 		assert.Equal(t, http.Header{"Location": {"done"}, "Set-Cookie": {"a=b"}}, resp.Header)
 		assert.Same(t, req, resp.Request)
@@ -442,8 +436,7 @@ func TestHistory(t *testing.T) {
 		tr := pair(t, ours, ours)
 		r.set("a.test", refuses)
 		r.set("b.test", sequence(status(503), status(200)))
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-		require.NoError(t, err)
+		resp := testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 		_ = resp.Body.Close()
 		assert.Len(t, transport.HistoryOf(resp, nil).Attempts, 2, "attempts")
 		text := transport.Explain(resp, nil)
@@ -451,8 +444,7 @@ func TestHistory(t *testing.T) {
 
 		r.set("a.test", status(503))
 		r.set("b.test", status(404))
-		resp, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil))
-		require.NoError(t, err)
+		resp = testkit.Must(tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil)))(t)
 		_ = resp.Body.Close()
 		assert.Equal(t, transport.ReasonMaxAttempts, transport.HistoryOf(resp, nil).Reason)
 		assert.True(t, strings.HasPrefix(transport.Explain(resp, nil), "GET http://a.test/x\n"))
@@ -461,7 +453,7 @@ func TestHistory(t *testing.T) {
 		r.set("b.test", hangs)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
-		_, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil).WithContext(ctx))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/x", nil).WithContext(ctx))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotEmpty(t, transport.Explain(nil, err))
 	})
@@ -472,9 +464,9 @@ func TestCloseIdleConnections(t *testing.T) {
 	a, b, n := &idler{}, &idler{}, 0
 	f := idlerFunc(func() { n++ })
 	tr := mustNew(t,
-		failover.Endpoint{URL: "http://a.test", Transport: a}, failover.Endpoint{URL: "http://b.test", Transport: b},
-		failover.Endpoint{URL: "http://c.test", Transport: a}, failover.Endpoint{URL: "http://d.test", Transport: f},
-		failover.Endpoint{URL: "http://e.test", Transport: f}, failover.Endpoint{URL: "http://f.test", Transport: rt(a.RoundTrip)},
+		endpoint("a.test", a), endpoint("b.test", b),
+		endpoint("c.test", a), endpoint("d.test", f),
+		endpoint("e.test", f), failover.Endpoint{URL: "http://f.test", Transport: rt(a.RoundTrip)},
 	)
 	tr.CloseIdleConnections()
 	assert.Equal(t, []int{1, 1, 2}, []int{a.n, b.n, n}, "functions can't be compared")
@@ -496,9 +488,7 @@ func (idlerFunc) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 func TestBrokenRoundTripper(t *testing.T) {
 	bubble(t, "panics", func(t *testing.T) {
 		r, tr := two(t, refuses, nil)
-		for range 5 {
-			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 5, "200 b.test")
 		time.Sleep(2 * time.Second)
 		for _, base := range []http.RoundTripper{rt(func(*http.Request) (*http.Response, error) { panic("base") }), fail(badError{})} {
 			r.set("a.test", base)
@@ -537,7 +527,7 @@ func TestConcurrently(t *testing.T) {
 		r := newRegions()
 		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 2, Backoff: backoff.Constant(10 * time.Millisecond)}})
 		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: ours, Timeout: 50 * time.Millisecond},
-			failover.Endpoint{URL: "http://b.test", Transport: r, Timeout: 50 * time.Millisecond}, failover.Endpoint{URL: "http://c.test", Transport: ours})
+			failover.Endpoint{URL: "http://b.test", Transport: r, Timeout: 50 * time.Millisecond}, endpoint("c.test", ours))
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {

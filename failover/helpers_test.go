@@ -13,10 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/failover"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // rt is a RoundTripper made of a function.
@@ -102,22 +103,25 @@ func two(t testing.TB, a, b http.RoundTripper) (*regions, *failover.Transport) {
 func (r *regions) transport(t testing.TB, hosts ...string) *failover.Transport {
 	var all []failover.Endpoint
 	for _, host := range hosts {
-		all = append(all, failover.Endpoint{URL: "http://" + host, Transport: r})
+		all = append(all, endpoint(host, r))
 	}
 	return mustNew(t, all...)
+}
+
+// endpoint returns an endpoint that allows some names.
+func endpoint(host string, base http.RoundTripper, allow ...string) failover.Endpoint {
+	return failover.Endpoint{URL: "http://" + host, Transport: base, Allow: allow}
 }
 
 // pair returns a Transport over http://a.test and http://b.test.
 func pair(t testing.TB, a, b http.RoundTripper) *failover.Transport {
 	t.Helper()
-	return mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: a}, failover.Endpoint{URL: "http://b.test", Transport: b})
+	return mustNew(t, endpoint("a.test", a), endpoint("b.test", b))
 }
 
 func mustNew(t testing.TB, endpoints ...failover.Endpoint) *failover.Transport {
 	t.Helper()
-	tr, err := failover.New(endpoints...)
-	require.NoError(t, err)
-	return tr
+	return testkit.Must(failover.New(endpoints...))(t)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -144,6 +148,13 @@ func status(code int, header ...string) http.RoundTripper {
 	})
 }
 
+// with answers with a body.
+func with(code int, body io.ReadCloser) http.RoundTripper {
+	return rt(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: body, Request: req}, nil
+	})
+}
+
 func fail(err error) http.RoundTripper {
 	return rt(func(*http.Request) (*http.Response, error) { return nil, err })
 }
@@ -163,9 +174,7 @@ func step(s faults.Step, req *http.Request) (*http.Response, error) {
 
 func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	require.NoError(t, err)
-	return req
+	return testkit.Must(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 }
 
 // do sends a request, and returns the status and the body of the response or the error.
@@ -194,6 +203,14 @@ func ask(tr http.RoundTripper, req *http.Request) string {
 func get(t testing.TB, tr http.RoundTripper, url string) string {
 	t.Helper()
 	return ask(tr, newRequest(t, http.MethodGet, url, nil))
+}
+
+// gets sends some GETs, which all have the same outcome.
+func gets(t testing.TB, tr http.RoundTripper, n int, want string) {
+	t.Helper()
+	for range n {
+		assert.Equal(t, want, get(t, tr, "http://a.test/"))
+	}
 }
 
 // takeDown sends the requests after whose failures the first endpoint is down.

@@ -119,7 +119,7 @@ func TestNotifyOfNames(t *testing.T) {
 		assert.Len(t, h.take(), 64-4, "and not more")
 
 		get(t, mustNew(t, endpoints[0]), "http://a.test/?page=2")
-		get(t, mustNew(t, append(endpoints, failover.Endpoint{URL: "http://c.test", Transport: r, Allow: []string{"sort"}})...), "http://a.test/?sort=x")
+		get(t, mustNew(t, append(endpoints, endpoint("c.test", r, "sort"))...), "http://a.test/?sort=x")
 		assert.Empty(t, h.take(), "there is none, or another allows it")
 
 		var why error
@@ -146,7 +146,7 @@ func TestNotifyOneAtATime(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			last = up
 			inside.Add(-1)
-		}}, failover.Endpoint{URL: "http://b.test", Transport: r})
+		}}, endpoint("b.test", r))
 		r.set("a.test", refuses)
 		var all sync.WaitGroup
 		send := func() {
@@ -181,10 +181,8 @@ func TestNotifyPanics(t *testing.T) {
 			if n++; panics {
 				panic("notify")
 			}
-		}}, failover.Endpoint{URL: "http://b.test", Transport: r})
-		r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: req}, nil
-		}))
+		}}, endpoint("b.test", r))
+		r.set("a.test", with(200, body))
 		assert.PanicsWithValue(t, "notify", func() { get(t, tr, "http://a.test/?a=x") })
 		assert.True(t, body.closed.Load())
 		panics = false

@@ -76,10 +76,8 @@ func TestErrorOfASilentEndpoint(t *testing.T) {
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", hangs)
-			r.set("b.test", refuses)
-			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base(r)}, failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"q"}})
+			r, _ := two(t, hangs, refuses)
+			tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base(r)}, endpoint("b.test", r, "q"))
 			_, err := do(tr, newRequest(t, http.MethodGet, "http://a.test/?q=secret", nil))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
@@ -269,7 +267,7 @@ func TestUpgrade(t *testing.T) {
 			resp.Body = conn
 			return resp, nil
 		})
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, failover.Endpoint{URL: "http://b.test", Transport: base, Allow: []string{"Upgrade"}})
+		tr := mustNew(t, endpoint("a.test", base), endpoint("b.test", base, "Upgrade"))
 		req := newRequest(t, http.MethodGet, "http://a.test/", nil)
 		req.Header.Set("Upgrade", "echo")
 		resp, err := tr.RoundTrip(req)
@@ -338,13 +336,12 @@ func TestSilence(t *testing.T) {
 		"a shorter attempt": {patience: time.Minute, attempt: 20 * time.Millisecond, down: time.Second},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := newRegions()
-			r.set("a.test", hangs)
+			r, _ := two(t, hangs, nil)
 			a := failover.Endpoint{URL: "http://a.test", Transport: r, Timeout: row.timeout}
 			if row.attempt > 0 {
 				a.Transport = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, AttemptTimeout: row.attempt}})
 			}
-			tr := mustNew(t, a, failover.Endpoint{URL: "http://b.test", Transport: r})
+			tr := mustNew(t, a, endpoint("b.test", r))
 			sendUntil := func(end time.Duration) (n int) {
 				for ; r.now() < end; n++ {
 					ctx, cancel := context.WithTimeout(t.Context(), row.patience)

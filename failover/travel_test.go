@@ -72,11 +72,8 @@ func TestWhatDoesNotTravel(t *testing.T) {
 		name, value, _ := strings.Cut(row.header, ": ")
 		for _, allowed := range []string{"X-Unrelated", cmp.Or(row.needs, name)} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegions()
-				r.set("a.test", refuses)
-				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-					failover.Endpoint{URL: "http://b.test", Transport: r},
-					failover.Endpoint{URL: "http://c.test", Transport: r, Allow: []string{allowed, strings.ToUpper(allowed)}})
+				r, _ := two(t, refuses, nil)
+				tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r), endpoint("c.test", r, allowed, strings.ToUpper(allowed)))
 				for range 7 { // five of them take the first down
 					req := newRequest(t, http.MethodGet, cmp.Or(row.url, "http://a.test/"), nil)
 					if row.header != "" {
@@ -108,10 +105,8 @@ func TestWhatDoesNotTravel(t *testing.T) {
 // These fields travel, and together with them each other name needs its own place in Allow.
 func TestWhatTravels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-			failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"X-Tenant", "page"}})
+		r, _ := two(t, refuses, nil)
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r, "X-Tenant", "page"))
 		send := func(url string, other ...string) string {
 			req := newRequest(t, http.MethodGet, url, nil)
 			for _, name := range append(other, "accept", "Accept-Encoding", "Accept-Language", "User-Agent", "Content-Type", "Content-Length",
@@ -131,8 +126,7 @@ func TestWhatTravels(t *testing.T) {
 // A CONNECT has no path, and its response is a connection. An opaque URL has no path, either.
 func TestConnectStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
+		r, _ := two(t, refuses, nil)
 		opaque := newRequest(t, http.MethodGet, "http://a.test", nil)
 		opaque.URL.Opaque = "//a.test/x"
 		for _, req := range []*http.Request{newRequest(t, http.MethodConnect, "http://a.test", nil), opaque} {
@@ -168,11 +162,11 @@ func TestIdempotencyKey(t *testing.T) {
 				if ours {
 					base = transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1}})
 				}
-				b := failover.Endpoint{URL: "http://b.test", Transport: base}
+				b := endpoint("b.test", base)
 				if row.shared {
 					b.Allow = []string{"idempotency-key", "X-Other"}
 				}
-				tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: base}, b)
+				tr := mustNew(t, endpoint("a.test", base), b)
 				r.set("a.test", resets) // it acts before that
 				for i := range 8 {
 					req := newRequest(t, row.method, "http://a.test/", nil)
@@ -200,8 +194,7 @@ func TestKeysAreSharedByAll(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", status(503))
 		r.set("b.test", status(503))
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r},
-			failover.Endpoint{URL: "http://b.test", Transport: r, Allow: []string{"Idempotency-Key"}}, failover.Endpoint{URL: "http://c.test", Transport: r})
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r, "Idempotency-Key"), endpoint("c.test", r))
 		req := newRequest(t, http.MethodPost, "http://a.test/", nil)
 		req.Header.Set("Idempotency-Key", "1")
 		assert.Equal(t, "503 a.test", ask(tr, req))
@@ -224,9 +217,7 @@ func TestOutage(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, tr := two(t, nil, nil)
-			for range 20 {
-				assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
-			}
+			gets(t, tr, 20, "200 a.test")
 			assert.Empty(t, r.at("b.test", 0))
 
 			r.set("a.test", row.down)
@@ -265,9 +256,7 @@ func TestOutage(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			from = r.now()
-			for range 8 {
-				assert.Equal(t, "200 a.test", get(t, tr, "http://a.test/"))
-			}
+			gets(t, tr, 8, "200 a.test")
 			assert.Empty(t, r.at("b.test", from))
 		})
 	}
@@ -399,9 +388,7 @@ func TestPostsProbeRarely(t *testing.T) {
 func TestAllDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, status(503), refuses)
-		for range 10 {
-			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 10, "503 a.test")
 		assert.Len(t, r.at("a.test", 0), 10)
 		assert.Len(t, r.at("b.test", 0), 10)
 		r.set("a.test", hangs)
@@ -454,9 +441,7 @@ func TestProbeThatIsLate(t *testing.T) {
 func TestForeignAnswerDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := two(t, status(503), status(404))
-		for range 5 {
-			assert.Equal(t, "503 a.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 5, "503 a.test")
 		assert.Equal(t, "failover: http://a.test is down, and http://b.test answered 404", get(t, tr, "http://a.test/"))
 		r.set("b.test", status(409))
 		assert.Equal(t, "409 b.test", get(t, tr, "http://a.test/"))
@@ -469,13 +454,11 @@ func TestForeignAnswerDuringAnOutage(t *testing.T) {
 func TestThirdEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegions()
-		tr := mustNew(t, failover.Endpoint{URL: "http://a.test", Transport: r}, failover.Endpoint{URL: "http://b.test", Transport: r},
+		tr := mustNew(t, endpoint("a.test", r), endpoint("b.test", r),
 			failover.Endpoint{URL: "http://c.test/x", Transport: r})
 		r.set("a.test", refuses)
 		r.set("b.test", status(503))
-		for range 20 {
-			assert.Equal(t, "200 c.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 20, "200 c.test")
 		assert.Len(t, r.at("a.test", 0), 5)
 		assert.Len(t, r.at("b.test", 0), 5)
 	})
@@ -495,8 +478,7 @@ func TestOnceDuringAnOutage(t *testing.T) {
 // The last endpoint that is up may go down while a request looks for one.
 func TestLastGoesDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegions()
-		r.set("a.test", refuses)
+		r, _ := two(t, refuses, nil)
 		var tr *failover.Transport
 		calls := 0
 		ours := transport.MustNew(transport.Config{Base: r, Rule: policy.Rule{MaxAttempts: 1, Idempotent: func(*http.Request) bool {
@@ -506,9 +488,7 @@ func TestLastGoesDown(t *testing.T) {
 			return true
 		}}})
 		tr = pair(t, ours, r)
-		for range 5 {
-			assert.Equal(t, "200 b.test", get(t, tr, "http://a.test/"))
-		}
+		gets(t, tr, 5, "200 b.test")
 		time.Sleep(2 * time.Second)
 		r.set("b.test", status(503))
 		calls = 0

@@ -26,11 +26,8 @@ func Example() {
 		faults.Status(503),
 		faults.Status(200).Body("back again"),
 	))
-	rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
-	if err != nil {
-		panic(err)
-	}
-	client := &http.Client{Transport: rt}
+	rule := policy.Rule{Backoff: backoff.Constant(0)}
+	client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: rule})}
 	resp, err := client.Get("http://api.test/")
 	if err != nil {
 		panic(err)
@@ -50,11 +47,7 @@ func ExampleRandom() {
 		faults.Chance{Rate: 0.05, Step: faults.Status(503)},
 	))
 	rule := policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}
-	rt, err := transport.New(transport.Config{Base: base, Rule: rule})
-	if err != nil {
-		panic(err)
-	}
-	client := &http.Client{Transport: rt}
+	client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: rule})}
 	for range 1000 {
 		resp, err := client.Get("http://api.test/")
 		if err != nil {
@@ -106,11 +99,7 @@ func ExampleStep_CutAt() {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
 	}))
 	base := faults.New(files, faults.Script(faults.Pass().CutAt(100_000), faults.Pass()))
-	rt, err := transport.New(transport.Config{Base: base})
-	if err != nil {
-		panic(err)
-	}
-	client := &http.Client{Transport: rt}
+	client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base})}
 	resp, err := client.Get("http://files.test/play.txt")
 	if err != nil {
 		panic(err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -109,8 +110,7 @@ func TestFailuresHaveTheTextsOfRealFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testserver.Start(t, tt.cfg, tt.real)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil))(t)
 			_, real := s.Transport().RoundTrip(req)
 			require.Error(t, real)
 			_, played := send(t, faults.New(nil, faults.Script(tt.step)), http.MethodPost)
@@ -153,7 +153,12 @@ func TestEveryStepClosesTheRequestBody(t *testing.T) {
 // A caller who leaves ends every step, and the request body is closed.
 func TestContextEndsEveryStep(t *testing.T) {
 	cause := errors.New("the caller left")
-	blocks := faults.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	blocks := over(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	reads := over(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	late := over(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		_, _ = io.WriteString(w, "late")
+	})
 	for _, tt := range []struct {
 		name string
 		base http.RoundTripper
@@ -165,6 +170,9 @@ func TestContextEndsEveryStep(t *testing.T) {
 		{"delay of a failure", nil, faults.ConnRefused().Delay(time.Hour), false},
 		{"delay of a pass", blocks, faults.Pass().Delay(time.Hour), false},
 		{"handler", blocks, faults.Pass(), false},
+		{"handler that writes too late", late, faults.Pass(), false},
+		{"upload to a handler that reads it", reads, faults.Pass(), true},
+		{"upload to a late pass", blocks, faults.Pass().Delay(time.Hour), true},
 		{"upload", nil, faults.Status(503), true},
 		{"upload to a reset", nil, faults.ConnReset(), true},
 		{"upload to a handler", blocks, faults.Pass(), true},
@@ -191,10 +199,8 @@ func TestContextEndsEveryStep(t *testing.T) {
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step := faults.Status(503).Header("X-A", "1").Header("X-B", "2").Header("X-A", "3").RetryAfter(1500 * time.Millisecond).Body("busy")
-		resp, err := send(t, faults.New(nil, faults.Script(step)), http.MethodGet)
-		require.NoError(t, err)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodGet))(t)
+		text := testkit.Must(io.ReadAll(resp.Body))(t)
 		assert.Equal(t, "busy", string(text))
 		assert.Equal(t, "503 Service Unavailable", resp.Status)
 		assert.Equal(t, []string{"1", "3"}, resp.Header.Values("X-A"))
@@ -205,20 +211,69 @@ func TestStatus(t *testing.T) {
 		assert.Equal(t, time.Now().UTC().Format(http.TimeFormat), resp.Header.Get("Date"))
 		assert.EqualValues(t, 4, resp.ContentLength)
 
-		resp, err = send(t, faults.New(nil, faults.Script(step)), http.MethodHead)
-		require.NoError(t, err)
+		resp = testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodHead))(t)
 		assert.Equal(t, http.NoBody, resp.Body)
 		assert.EqualValues(t, 4, resp.ContentLength)
 	})
 }
 
+// A response has the length of its body, unless the step names another. One without a body has none.
+func TestLengths(t *testing.T) {
+	for named, step := range map[string]faults.Step{
+		"4": faults.Status(200).Body("busy"),
+		"9": faults.Status(200).Body("busy").Header("Content-Length", "9"),
+		"":  faults.Status(204).Body("busy"),
+	} {
+		resp := testkit.Must(send(t, faults.New(nil, faults.Script(step)), http.MethodGet))(t)
+		assert.Equal(t, named, resp.Header.Get("Content-Length"))
+		assert.Equal(t, named != "", resp.ContentLength == 4, named)
+	}
+}
+
+// A header that is set on the way changes nothing of the base's own, and the base's body is closed.
+func TestPassChangesTheResponse(t *testing.T) {
+	for _, own := range []http.Header{nil, {"X-A": {"own"}, "X-B": {"own"}}} {
+		body := &upload{Reader: strings.NewReader("text")}
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: own, Body: body}, nil
+		})
+		ft := faults.New(base, faults.Script(faults.Pass().Header("X-A", "set").CutAt(2)))
+		resp := testkit.Must(send(t, ft, http.MethodGet))(t)
+		assert.Equal(t, []string{"set", own.Get("X-B")}, []string{resp.Header.Get("X-A"), resp.Header.Get("X-B")})
+		assert.Len(t, own, 2*min(len(own), 1))
+		assert.NotEqual(t, "set", own.Get("X-A"))
+		assert.NoError(t, resp.Body.Close())
+		assert.Positive(t, body.closes.Load(), "times closed")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestTexts(t *testing.T) {
+	for want, step := range map[string]faults.Step{
+		"hang, delay 1s":                          faults.Hang().Delay(time.Second),
+		"pass, cut at 100":                        faults.Pass().CutAt(100),
+		"status 503, stall at 5, drip 3 every 1s": faults.Status(503).StallAt(5).Drip(3, time.Second),
+	} {
+		assert.Equal(t, want, step.String())
+	}
+}
+
+// A plan keeps none of the caller's slices.
+func TestPlansCopy(t *testing.T) {
+	steps, chances := []faults.Step{faults.Hang()}, []faults.Chance{{Rate: 1, Step: faults.Hang()}}
+	script, random := faults.Script(steps...), faults.Random(1, chances...)
+	steps[0], chances[0].Step = faults.Pass(), faults.Pass()
+	assert.Equal(t, []string{"hang", "hang"}, []string{script(nil).String(), random(nil).String()})
+}
+
 func TestResponsesShareNoHeader(t *testing.T) {
 	ft := faults.New(nil, faults.Script(faults.Status(200).Header("X-A", "1")))
-	first, err := send(t, ft, http.MethodGet)
-	require.NoError(t, err)
+	first := testkit.Must(send(t, ft, http.MethodGet))(t)
 	first.Header.Set("X-A", "changed")
-	second, err := send(t, ft, http.MethodGet)
-	require.NoError(t, err)
+	second := testkit.Must(send(t, ft, http.MethodGet))(t)
 	assert.Equal(t, "1", second.Header.Get("X-A"))
 }
 
@@ -280,8 +335,7 @@ func TestScriptRepeatsItsLastStep(t *testing.T) {
 	_, err := send(t, ft, http.MethodGet)
 	require.Error(t, err)
 	for _, want := range []int{200, 404, 404} {
-		resp, err := send(t, ft, http.MethodPost)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, ft, http.MethodPost))(t)
 		assert.Equal(t, want, resp.StatusCode)
 	}
 	records := ft.Records()
@@ -294,10 +348,10 @@ func TestScriptRepeatsItsLastStep(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	ft := faults.New(nil, nil)
 	for range 12_345 {
-		_, err := send(t, ft, http.MethodGet)
-		require.NoError(t, err)
+		testkit.Must(send(t, ft, http.MethodGet))(t)
 	}
 	assert.InDelta(t, 9_500, len(ft.Records()), 500)
+	assert.Equal(t, ft.Records()[0], ft.Records()[0])
 }
 
 func TestRandom(t *testing.T) {
@@ -338,11 +392,9 @@ func TestRandomRefusesWrongRates(t *testing.T) {
 func TestWaitsOfARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.New(nil, faults.Script(faults.Status(503).RetryAfter(20*time.Second), faults.ConnRefused(), faults.ResponseTimeout().Delay(5*time.Second), faults.Pass()))
-		rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
-		require.NoError(t, err)
+		rt := transport.MustNew(transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Exponential{Jitter: backoff.JitterNone}}})
 		start := time.Now()
-		resp, err := send(t, rt, http.MethodGet)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 		assert.Equal(t, 200, resp.StatusCode)
 		var at []time.Duration
 		for _, r := range base.Records() {
@@ -369,12 +421,9 @@ func TestCutBodiesAreResumed(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			base := faults.New(serve, faults.Script(step, step, faults.Pass()))
-			rt, err := transport.New(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
-			require.NoError(t, err)
-			resp, err := send(t, rt, http.MethodGet)
-			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			rt := transport.MustNew(transport.Config{Base: base, Rule: policy.Rule{StallTimeout: 5 * time.Second}})
+			resp := testkit.Must(send(t, rt, http.MethodGet))(t)
+			got := testkit.Must(io.ReadAll(resp.Body))(t)
 			assert.Equal(t, text, string(got))
 			assert.NoError(t, resp.Body.Close())
 			assert.Len(t, base.Records(), 3, "requests that arrived")
@@ -388,16 +437,14 @@ func TestCutBodiesAreResumed(t *testing.T) {
 func TestDeadConnectionsAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, fresh := faults.New(nil, faults.Script(faults.Pass(), faults.Hang())), faults.New(nil, faults.Script(faults.Pass()))
-		rt, err := transport.New(transport.Config{
+		rt := transport.MustNew(transport.Config{
 			Base:    base,
 			NewPool: func(string) http.RoundTripper { return fresh },
 			Rule:    policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(0)},
 		})
-		require.NoError(t, err)
 		for i := range 10 {
 			start := time.Now()
-			resp, err := send(t, rt, http.MethodGet)
-			require.NoError(t, err)
+			resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 			assert.Equal(t, 200, resp.StatusCode)
 			if i == 1 || i == 2 {
 				assert.Equal(t, time.Second, time.Since(start))

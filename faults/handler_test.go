@@ -1,6 +1,8 @@
 package faults_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 func over(h http.HandlerFunc) http.RoundTripper { return faults.Handler(h) }
@@ -21,17 +24,47 @@ func over(h http.HandlerFunc) http.RoundTripper { return faults.Handler(h) }
 func TestHandlerSeesTheRequest(t *testing.T) {
 	rt := over(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Length", "nonsense")
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.RequestURI, body)
+		_, _ = fmt.Fprintf(w, "%s %s %s %s %s %s %v", r.Method, r.Host, r.RequestURI, r.Proto, r.RemoteAddr, body, r.GetBody == nil)
 	})
-	resp, err := rt.RoundTrip(request(t, t.Context(), http.MethodPost, strings.NewReader("upload")))
-	require.NoError(t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "POST h.test /path?key=secret upload", string(text))
-	assert.Equal(t, http.StatusCreated, resp.StatusCode)
-	assert.EqualValues(t, -1, resp.ContentLength)
-	assert.NoError(t, resp.Body.Close())
+	post := request(t, t.Context(), http.MethodPost, strings.NewReader("upload"))
+	for want, req := range map[string]*http.Request{
+		"POST h.test /path?key=secret HTTP/1.1 192.0.2.1:1234 upload true": post,
+		"GET h.test /path?key=secret HTTP/1.1 192.0.2.1:1234  true":        {URL: post.URL},
+	} {
+		resp := testkit.Must(rt.RoundTrip(req))(t)
+		text := testkit.Must(io.ReadAll(resp.Body))(t)
+		assert.Equal(t, want, string(text))
+		assert.Equal(t, http.StatusCreated, resp.StatusCode)
+		assert.EqualValues(t, -1, resp.ContentLength)
+		assert.NotContains(t, resp.Header, "Content-Length")
+		assert.NoError(t, resp.Body.Close())
+	}
+}
+
+// A caller who has left reaches no handler, and a handler that looks at no context holds nobody up.
+func TestHandlerWithoutACaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := errors.New("the caller left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		calls, release := 0, make(chan struct{})
+		rt := over(func(w http.ResponseWriter, _ *http.Request) {
+			calls++
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			<-release
+		})
+		resp := testkit.Must(rt.RoundTrip(request(t, ctx, http.MethodGet, nil)))(t)
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		_, err := io.ReadAll(resp.Body)
+		assert.Equal(t, why, err)
+		body := &upload{Reader: strings.NewReader("upload")}
+		_, err = rt.RoundTrip(request(t, ctx, http.MethodPost, body))
+		assert.Equal(t, why, err)
+		assert.EqualValues(t, 1, body.closes.Load(), "times closed")
+		assert.Equal(t, 1, calls)
+		close(release)
+	})
 }
 
 // The response begins before the handler ends, and Close ends the handler.
@@ -43,11 +76,9 @@ func TestHandlerStreams(t *testing.T) {
 			<-r.Context().Done()
 			ended = true
 		})
-		resp, err := send(t, rt, http.MethodGet)
-		require.NoError(t, err)
+		resp := testkit.Must(send(t, rt, http.MethodGet))(t)
 		p := make([]byte, 5)
-		_, err = io.ReadFull(resp.Body, p)
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(resp.Body, p))(t)
 		time.Sleep(time.Minute)
 		require.NoError(t, resp.Body.Close())
 		synctest.Wait()
@@ -88,8 +119,16 @@ func TestHandlerWithoutABody(t *testing.T) {
 	}
 }
 
-// A handler that writes less than it promised looks like a cut connection.
+// A handler that writes less than it promised looks like a cut connection. One may write nothing at all.
 func TestHandlerThatWritesTooLittle(t *testing.T) {
+	for text, length := range map[string]string{"": "", "part": "4"} {
+		resp := testkit.Must(send(t, over(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", length)
+			_, _ = io.WriteString(w, text)
+		}), http.MethodGet))(t)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, text, string(testkit.Must(io.ReadAll(resp.Body))(t)))
+	}
 	resp, err := send(t, over(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "10")
 		_, _ = io.WriteString(w, "part")

@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // BenchmarkHold shows the time until another member hears of a hold.
@@ -22,9 +23,7 @@ func BenchmarkHold(b *testing.B) {
 	c := options(b, sharedServer(b).Addr)
 	c.Prefix = fleets[0].store.prefix
 	heard := make(chan time.Time)
-	f, err := New(c)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = f.Close() })
+	f := fresh(b, c)
 	require.NoError(b, f.join(echo(fleetmsg.Hold, heard)))
 	eventually(b, func() bool { return f.state().Connected }, "not connected")
 	var took []time.Duration
@@ -38,9 +37,7 @@ func BenchmarkHold(b *testing.B) {
 
 // BenchmarkTokens shows the time from a question for tokens to the answer.
 func BenchmarkTokens(b *testing.B) {
-	f, err := New(options(b, sharedServer(b).Addr))
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = f.Close() })
+	f := fresh(b, options(b, sharedServer(b).Addr))
 	heard := make(chan time.Time)
 	require.NoError(b, f.join(echo(fleetmsg.Tokens, heard)))
 	eventually(b, func() bool { return f.state().Connected }, "not connected")
@@ -117,14 +114,12 @@ func BenchmarkScript(b *testing.B) {
 			for b.Loop() {
 				run()
 			}
-			text, err := client.Info(ctx, "commandstats").Result()
-			require.NoError(b, err)
+			text := testkit.Must(client.Info(ctx, "commandstats").Result())(b)
 			_, rest, ok := strings.Cut(text, "cmdstat_evalsha:")
 			require.True(b, ok)
 			_, rest, _ = strings.Cut(rest, "usec_per_call=")
 			each, _, _ := strings.Cut(rest, ",")
-			us, err := strconv.ParseFloat(each, 64)
-			require.NoError(b, err)
+			us := testkit.Must(strconv.ParseFloat(each, 64))(b)
 			b.ReportMetric(us, "µs-in-redis")
 		})
 	}
@@ -137,8 +132,7 @@ func TestMemoryOfAHost(t *testing.T) {
 	fleets, members := started(t, 3, options(t, server.Addr))
 	use := func() map[string]int64 {
 		sizes := map[string]int64{}
-		keys, err := client.Keys(context.Background(), "*").Result()
-		require.NoError(t, err)
+		keys := testkit.Must(client.Keys(context.Background(), "*").Result())(t)
 		for _, key := range keys {
 			n, err := client.MemoryUsage(context.Background(), key, 0).Result()
 			if errors.Is(err, redis.Nil) {
@@ -154,9 +148,7 @@ func TestMemoryOfAHost(t *testing.T) {
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s << 40, Amount: 5, Limit: 5000, Wait: time.Hour})
 		}
-		eventually(t, func() bool {
-			return get(members[1], func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) })
-		}, "not told")
+		members[1].until(t, func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) }, "not told")
 	}
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 10, Amount: 1})
 	for _, f := range fleets {
@@ -203,7 +195,7 @@ func TestLargeFleet(t *testing.T) {
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	var last time.Duration
 	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
+		m.until(t, func() bool { return len(m.holds) >= 1 }, "no hold")
 		last = max(last, m.last.Sub(begin))
 	}
 	before = commands()
@@ -216,8 +208,7 @@ func TestLargeFleet(t *testing.T) {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(time.Second)
-	messages, err := client.Info(context.Background(), "commandstats").Result()
-	require.NoError(t, err)
+	messages := testkit.Must(client.Info(context.Background(), "commandstats").Result())(t)
 	_, messages, _ = strings.Cut(messages, "cmdstat_publish:calls=")
 	messages, _, _ = strings.Cut(messages, ",")
 	t.Logf("%d members: %.0f commands per second in peace; %d connections; a hold reached the last member after %v; %d commands when all were told what they knew; %d members at Redis; %s messages in all",

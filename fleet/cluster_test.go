@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -37,9 +36,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for i, m := range members {
-		eventually(t, func() bool {
-			return get(m, func() bool { return len(m.holds) >= hosts*3/4-1 && len(m.downs) >= hosts })
-		}, "member %d", i)
+		m.until(t, func() bool { return len(m.holds) >= hosts*3/4-1 && len(m.downs) >= hosts }, "member %d", i)
 	}
 	// The clock of the node of the heartbeats is behind those of the others.
 	fleets[0].roster.mu.Lock()
@@ -47,7 +44,7 @@ func TestCluster(t *testing.T) {
 	fleets[0].roster.mu.Unlock()
 	for i := range hosts { // one after the other, because old questions are not sent
 		fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name(i), PerSecond: 0.1, Burst: 1, Amount: 1})
-		eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].grants) > i }) }, "no answer")
+		members[0].until(t, func() bool { return len(members[0].grants) > i }, "no answer")
 	}
 	var mu sync.Mutex
 	keys := map[string]int{}
@@ -165,8 +162,7 @@ func TestClusterLosesANode(t *testing.T) {
 
 func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	nodes, c := newCluster(t, 0)
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 3, c)
 	owner := func(c command) string { return fleets[0].store.nodeOf(t.Context(), c) }
 	beats := owner(fleets[0].beatCommand(0))
@@ -297,7 +293,7 @@ func TestClusterLosesTheNodeOfTheChannel(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].ups) > 0 }) }, "no message")
+	members[0].until(t, func() bool { return len(members[0].ups) > 0 }, "no message")
 }
 
 func name(i int) string { return fmt.Sprintf("https://%x.example.com", (i+1)*40503&0xffff) }
@@ -305,11 +301,7 @@ func name(i int) string { return fmt.Sprintf("https://%x.example.com", (i+1)*405
 // clusterNode starts a node of a cluster, which has a second port for the other nodes.
 func clusterNode(t *testing.T) *redisserver.Server {
 	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
+		_, port := freeAddress(t)
 		s, err := redisserver.Start("--cluster-enabled", "yes", "--cluster-port", port, "--cluster-node-timeout", "2000",
 			"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0")
 		if err != nil && strings.Contains(err.Error(), "Address already in use") {

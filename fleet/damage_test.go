@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // A key that somebody else has written, with a wrong type or with wrong fields, stops nothing.
@@ -22,9 +23,7 @@ func TestDamagedKeys(t *testing.T) {
 	admin := connect(t, server.Addr)
 	ctx := context.Background()
 	pack := func(text string) string { // of a list, by Redis itself
-		v, err := admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text()
-		require.NoError(t, err)
-		return v
+		return testkit.Must(admin.Eval(ctx, "return cmsgpack.pack("+text+")", nil).Text())(t)
 	}
 	text := func(value string) func(string) error {
 		return func(key string) error { return admin.Set(ctx, key, value, 0).Err() }
@@ -55,9 +54,7 @@ func TestDamagedKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, admin.FlushAll(ctx).Err())
-			lines := &logLines{}
-			c := options(t, server.Addr)
-			c.Logger = lines.logger()
+			c, lines := logged(t, server.Addr)
 			key := c.Prefix + ":" + damage.what
 			if len(damage.what) > 3 && damage.what[:3] == "{H}" {
 				key = c.Prefix + ":{" + host + "}" + damage.what[3:]
@@ -69,18 +66,16 @@ func TestDamagedKeys(t *testing.T) {
 			for i, f := range fleets {
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 				f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 5, Amount: 1})
-				eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
+				members[i].until(t, func() bool { return len(members[i].grants) > 0 }, "no tokens")
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 5, Limit: 10, Wait: time.Minute})
 				f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 			}
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 			m := members[1]
-			eventually(t, func() bool {
-				return get(m, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 })
-			}, "it is not shared: %v", lines)
+			m.until(t, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 }, "it is not shared: %v", lines)
 			fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
+			m.until(t, func() bool { return len(m.ups) > 0 }, "no return")
 			for _, f := range fleets {
 				require.True(t, f.state().Connected)
 				require.Zero(t, f.store.failed.Load(), "questions failed")
@@ -93,9 +88,7 @@ func TestDamagedKeys(t *testing.T) {
 
 // An error about the news of a host is no lost Redis. It shows in the log, once per minute.
 func TestRefusedNewsIsNoLostRedis(t *testing.T) {
-	lines := &logLines{}
-	c := options(t, sharedServer(t).Addr)
-	c.Logger = lines.logger()
+	c, lines := logged(t, sharedServer(t).Addr)
 	fleets, _ := started(t, 1, c)
 	f := fleets[0]
 	for range 3 {
@@ -157,11 +150,9 @@ func TestStateOfAnotherVersion(t *testing.T) {
 				require.NoError(t, run(failingScript, 1+member, "h", 10, (3*time.Second).Microseconds(), 3).Err())
 			}
 			change(t, key, how)
-			got, err := run(failingScript, 4, "h", 1, 0, 3).Slice()
-			require.NoError(t, err)
+			got := testkit.Must(run(failingScript, 4, "h", 1, 0, 3).Slice())(t)
 			require.Equal(t, "3000000", got[1], "the outage is forgotten")
-			up, err := run(workingScript, 4, "h").Int64()
-			require.NoError(t, err)
+			up := testkit.Must(run(workingScript, 4, "h").Int64())(t)
 			require.Equal(t, int64(1), up)
 			if name == "a later version" {
 				last, err := client.Eval(ctx, "return cmsgpack.unpack(redis.call('GET', KEYS[1]))[6]", []string{key}).Text()
@@ -231,9 +222,7 @@ func TestRepliesAreBounded(t *testing.T) {
 // else.
 func TestHugeReply(t *testing.T) {
 	for _, reply := range []string{"*9000000000000000000\r\n", "$9000000000000000\r\n", "*200000000\r\n"} {
-		lines := &logLines{}
-		c := options(t, refusing(t, reply))
-		c.Logger = lines.logger()
+		c, lines := logged(t, refusing(t, reply))
 		start(t, c)
 		eventually(t, func() bool { return lines.count("larger than 4 MiB") >= 1 }, "%v", lines)
 	}
@@ -353,7 +342,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 		require.NoError(t, admin.Publish(context.Background(), fleets[0].store.channel, text).Err())
 	}
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 }
 
 // A message that was under way for long, because Redis or the network stood still, says

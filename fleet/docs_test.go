@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleet"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -38,11 +39,9 @@ func transportInFleet() (*transport.Transport, *fleet.Fleet, error) {
 
 func TestDocsShowCodeThatCompiles(t *testing.T) {
 	_ = transportInFleet // compiled, and not called, because it would look up the name of a host
-	source, err := os.ReadFile("docs_test.go")
-	require.NoError(t, err)
+	source := testkit.Must(os.ReadFile("docs_test.go"))(t)
 	code := between(t, string(source), "// begin\n", "\n// end\n")
-	text, err := os.ReadFile("../docs/fleet.md")
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile("../docs/fleet.md"))(t)
 	require.Contains(t, string(text), "```go\n"+code+"```\n")
 }
 

@@ -25,14 +25,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Fleet: f,
 		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
 		Hosts: map[string]policy.Rule{"api.example.com": {RateLimit: policy.RateLimit{PerSecond: 100, Burst: 1}}},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	http.DefaultClient.Transport = tr
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -153,9 +154,7 @@ func playFault(t *testing.T, fault fault) {
 	}
 	f, m := start(t, config())
 	for range 3 {
-		f, err := New(config())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = f.Close() })
+		f := fresh(t, config())
 		workers = append(workers, newWorker(t, f))
 	}
 	leaver, _ := start(t, s.config)
@@ -282,7 +281,7 @@ type worker struct {
 // newWorker makes a Transport with every limit that a fleet has to do with, over a server
 // in memory that always succeeds.
 func newWorker(t *testing.T, f *Fleet) *worker {
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Fleet: f,
 		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
 		Hosts: map[string]policy.Rule{"rate.example.com": {RateLimit: policy.RateLimit{PerSecond: 2000, Burst: 200}}},
@@ -291,7 +290,6 @@ func newWorker(t *testing.T, f *Fleet) *worker {
 			return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil
 		}),
 	})
-	require.NoError(t, err)
 	return &worker{fleet: f, tr: tr}
 }
 
@@ -361,8 +359,7 @@ type proxy struct {
 }
 
 func newProxy(t *testing.T, target string) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p := &proxy{addr: l.Addr().String(), listener: l, open: make(chan struct{})}
 	close(p.open)
 	p.target.Store(target)
@@ -469,8 +466,7 @@ func (p *proxy) close() {
 
 // refusing is a server that refuses all commands with an error.
 func refusing(t *testing.T, text string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -54,7 +55,7 @@ func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30 * time.Second})
 	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
+		m.until(t, func() bool { return len(m.holds) >= 1 }, "no hold")
 	}
 	before := fleets[1].state().Commands
 	for range 1000 {
@@ -83,11 +84,9 @@ func TestNewsIsCoalesced(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	eventually(t, func() bool {
-		return get(members[1], func() bool {
-			n := len(members[1].holds)
-			return n > 0 && members[1].holds[n-1].Wait > time.Hour+1990*time.Second
-		})
+	members[1].until(t, func() bool {
+		n := len(members[1].holds)
+		return n > 0 && members[1].holds[n-1].Wait > time.Hour+1990*time.Second
 	}, "the latest hold is missing")
 	took := time.Since(begin)
 	require.LessOrEqual(t, get(members[1], func() int { return len(members[1].holds) }), 2+int(took/minGap))
@@ -102,7 +101,7 @@ func TestDatabasesShareNothing(t *testing.T) {
 	second, heard := started(t, 2, c)
 	first[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	second[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
-	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
+	heard[1].until(t, func() bool { return len(heard[1].holds) > 0 }, "the hold of its own database")
 	for i, f := range append(first, second...) {
 		require.Equal(t, 2, f.state().Members, "members, %v", i)
 	}
@@ -154,13 +153,11 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	ctx := context.Background()
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
+	keys := testkit.Must(client.Keys(ctx, "*").Result())(t)
 	require.LessOrEqual(t, len(keys), 4*hosts+2)
 	most := map[string]int64{}
 	for _, key := range keys {
-		ttl, err := client.PTTL(ctx, key).Result()
-		require.NoError(t, err)
+		ttl := testkit.Must(client.PTTL(ctx, key).Result())(t)
 		require.NotEqual(t, time.Duration(-1), ttl, "%s has no expiry", key) // -2: it is over
 		size, err := client.MemoryUsage(ctx, key, 0).Result()
 		if err == redis.Nil {
@@ -188,12 +185,10 @@ func TestHoldsOfAHostAreBounded(t *testing.T) {
 	for i := range 20 {
 		hold(time.Second, i, time.Minute)
 	}
-	n, err := client.HLen(context.Background(), key).Result()
-	require.NoError(t, err)
+	n := testkit.Must(client.HLen(context.Background(), key).Result())(t)
 	require.EqualValues(t, 10, n)
 	hold(2*time.Minute, 100, time.Minute) // the others are over
-	n, err = client.HLen(context.Background(), key).Result()
-	require.NoError(t, err)
+	n = testkit.Must(client.HLen(context.Background(), key).Result())(t)
 	require.EqualValues(t, 1, n)
 }
 
@@ -223,7 +218,7 @@ func TestMeetAsksAgain(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	for n := range 4 {
-		eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > n }) }, "not told")
+		members[1].until(t, func() bool { return len(members[1].holds) > n }, "not told")
 		fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 }
@@ -256,8 +251,8 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
-	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].grants) > 0 }) }, "no answer")
+	members[1].until(t, func() bool { return len(members[1].holds) > 0 }, "no hold")
+	members[0].until(t, func() bool { return len(members[0].grants) > 0 }, "no answer")
 	require.True(t, fleets[0].state().Connected)
 }
 
@@ -277,14 +272,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 	}
 	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
-	noLeak(t)
+	require.Empty(t, leftovers(), "goroutines are left")
 	eventually(t, func() bool { return clients(t, client) == 0 }, "connections are left")
-	n, err := client.ZCard(context.Background(), c.Prefix+":{members}").Result()
-	require.NoError(t, err)
+	n := testkit.Must(client.ZCard(context.Background(), c.Prefix+":{members}").Result())(t)
 	require.Zero(t, n)
 	// The last news before Close was sent.
-	left, err := client.HLen(context.Background(), fleets[0].store.keyOf(host, "holds")).Result()
-	require.NoError(t, err)
+	left := testkit.Must(client.HLen(context.Background(), fleets[0].store.keyOf(host, "holds")).Result())(t)
 	require.EqualValues(t, 1, left)
 }
 
@@ -336,11 +329,11 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	require.True(t, fleets[0].state().Connected)
 	lost := away.state().LastHeartbeat
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
+	members[1].until(t, func() bool { return len(members[1].ups) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].store.keyOf(other, "outage")).Err())
 	require.Equal(t, lost, away.state().LastHeartbeat) // no heartbeat succeeds meanwhile
 	p.move(server.Addr)
-	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) >= 1 }, "no return")
+	m.until(t, func() bool { return len(m.ups) >= 1 }, "no return")
 	eventually(t, func() bool { return away.state().Connected }, "not connected")
 	time.Sleep(50 * time.Millisecond)
 	for _, of := range get(m, func() []string { return m.upOf }) { // it may hear it again if it connects again
@@ -364,8 +357,7 @@ func TestDialsAreFew(t *testing.T) {
 		dials = append(dials, time.Now())
 		return nil, errors.New("refused by the test")
 	}
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	f, _ := start(t, c)
 	count := func() int {
 		mu.Lock()

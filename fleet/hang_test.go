@@ -16,9 +16,7 @@ func TestRedisThatHangsKeepsTheContract(t *testing.T) {
 		server := ownServer(t)
 		c := options(t, server.Addr)
 		return func() fleettest.Fleet {
-			f, err := New(c)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = f.Close() })
+			f := fresh(t, c)
 			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f
 		}, func() { require.NoError(t, server.Process().Signal(syscall.SIGSTOP)) }

@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -107,8 +108,7 @@ func TestTransportHearsOfAConnection(t *testing.T) {
 		if !connects {
 			c.Redis.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
 		}
-		f, err := New(c)
-		require.NoError(t, err)
+		f := testkit.Must(New(c))(t)
 		defer f.Close()
 		heard := make(chan fleetmsg.Message, 10)
 		require.NoError(t, f.join(func(m fleetmsg.Message) { heard <- m }))
@@ -150,11 +150,11 @@ func TestFirstSecond(t *testing.T) {
 }
 
 func membersOfAProcess(t *testing.T, n int, c Config, note func(time.Time)) {
-	together(n, func(int) { startAndSend(t, c, note) })
+	testkit.Together(n, func(int) { startAndSend(t, c, note) })
 }
 
 func membersWithProcesses(t *testing.T, n int, c Config, note func(time.Time)) {
-	together(n, func(int) {
+	testkit.Together(n, func(int) {
 		p := exec.Command(os.Args[0], "-test.run=^TestMemberOfFirstSecond$", "-test.v")
 		p.Env = append(os.Environ(), "APLOMB_MEMBER="+c.Prefix, "APLOMB_REDIS="+c.Redis.Addrs[0])
 		out, err := p.StdoutPipe()
@@ -201,7 +201,7 @@ func startAndSend(t *testing.T, c Config, note func(time.Time)) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(1500*time.Millisecond, cancel).Stop()
-	together(4, func(int) {
+	testkit.Together(4, func(int) {
 		for ctx.Err() == nil {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
 			if assert.NoError(t, err) {
@@ -218,9 +218,7 @@ func TestRedisKeepsTheContract(t *testing.T) {
 	fleettest.Run(t, func(t *testing.T) func() fleettest.Fleet {
 		c := options(t, addr)
 		return func() fleettest.Fleet {
-			f, err := New(c)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = f.Close() })
+			f := fresh(t, c)
 			eventually(t, func() bool { return f.state().Connected }, "not connected")
 			return f
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -30,9 +31,7 @@ import (
 // One host with many credentials takes no place of other hosts, and none of the news of outages.
 func TestManyCredentials(t *testing.T) {
 	const credentials, hosts = 4500, 20
-	lines := &logLines{}
-	c := options(t, sharedServer(t).Addr)
-	c.Logger = lines.logger()
+	c, lines := logged(t, sharedServer(t).Addr)
 	fleets, members := started(t, 4, c)
 	m := members[3]
 	breaks := func() (n uint64) {
@@ -260,14 +259,13 @@ func unreachable(t testing.TB, h slog.Handler) Config {
 }
 
 func healthyTransport(t testing.TB, f *Fleet) *transport.Transport {
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Fleet: f,
 		Rule:  policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Max: 50}, QuotaPacing: policy.On},
 		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 		}),
 	})
-	require.NoError(t, err)
 	return tr
 }
 
@@ -287,10 +285,8 @@ func TestLogThatBlocks(t *testing.T) {
 		require.True(t, blocked.Load(), "there was no log line")
 		begin := time.Now()
 		for i := range 10 {
-			req, err := http.NewRequest(http.MethodGet, name(i), nil)
-			require.NoError(t, err)
-			_, err = tr.RoundTrip(req)
-			require.NoError(t, err)
+			req := testkit.Must(http.NewRequest(http.MethodGet, name(i), nil))(t)
+			testkit.Must(tr.RoundTrip(req))(t)
 			callAll(f)
 			f.state()
 		}
@@ -409,15 +405,13 @@ func compareOutage(t *testing.T, client *redis.Client, seed uint64) {
 				want = 1
 				ups++
 			}
-			got, err := run(workingScript, member, "h").Int64()
-			require.NoError(t, err)
+			got := testkit.Must(run(workingScript, member, "h").Int64())(t)
 			require.Equal(t, want, got, step)
 		default:
 			failures, since := 1+r.IntN(6), time.Duration(r.Int64N(int64(4*time.Second))).Truncate(time.Microsecond)
 			wasDown := host.IsDown()
 			down, from := host.Failing(now, member, failures, now.Add(-since), members)
-			got, err := run(failingScript, member, "h", failures, since.Microseconds(), members).Slice()
-			require.NoError(t, err)
+			got := testkit.Must(run(failingScript, member, "h", failures, since.Microseconds(), members).Slice())(t)
 			require.Equal(t, down, got[0] == int64(1), step)
 			switch {
 			case down:

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -78,6 +79,16 @@ func skip(t testing.TB, s *redisserver.Server, err error) *redisserver.Server {
 	return s
 }
 
+// freeAddress returns an address that nobody listened at a moment ago, and its port.
+func freeAddress(t testing.TB) (addr, port string) {
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	require.NoError(t, l.Close())
+	addr = l.Addr().String()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	return addr, port
+}
+
 func connect(t testing.TB, addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -97,13 +108,18 @@ func options(t testing.TB, addr string) Config {
 	return Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Key: testKey, Prefix: unique(t)}
 }
 
+// fresh starts a Fleet without a member.
+func fresh(t testing.TB, c Config) *Fleet {
+	t.Helper()
+	f := testkit.Must(New(c))(t)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 // start starts a Fleet with a member that notes what it is told.
 func start(t testing.TB, c Config) (*Fleet, *witness) {
 	t.Helper()
-	f, err := New(c)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = f.Close() })
-	w := &witness{}
+	f, w := fresh(t, c), &witness{}
 	require.NoError(t, f.join(w.hear))
 	return f, w
 }
@@ -120,15 +136,6 @@ func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
 		eventually(t, func() bool { return f.state().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
 	}
 	return fleets, members
-}
-
-// together runs f n times at once and waits for all.
-func together(n int, f func(i int)) {
-	var group sync.WaitGroup
-	for i := range n {
-		group.Go(func() { f(i) })
-	}
-	group.Wait()
 }
 
 // eventually waits until a condition holds. The time is long, because a loaded machine may
@@ -183,6 +190,12 @@ func (w *witness) lastSize() int {
 	return w.sizes[len(w.sizes)-1]
 }
 
+// until waits until something holds for what a witness was told.
+func (w *witness) until(t testing.TB, ok func() bool, format string, args ...any) {
+	t.Helper()
+	eventually(t, func() bool { return get(w, ok) }, format, args...)
+}
+
 // get reads something of a witness under its lock.
 func get[T any](w *witness, read func() T) T {
 	w.mu.Lock()
@@ -193,15 +206,22 @@ func get[T any](w *witness, read func() T) T {
 // log is a Logger whose lines a test can read.
 type logLines struct{ testkit.Text }
 
+// logged is options with a log.
+func logged(t testing.TB, addr string) (Config, *logLines) {
+	c := options(t, addr)
+	return c, log(&c)
+}
+
+// log gives a Config a Logger, whose lines it returns.
+func log(c *Config) *logLines {
+	lines := &logLines{}
+	c.Logger = lines.logger()
+	return lines
+}
+
 func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *logLines) count(s string) int { return strings.Count(l.String(), s) }
-
-// noLeak fails the test if goroutines of this package or of go-redis are left.
-func noLeak(t testing.TB) {
-	t.Helper()
-	require.Empty(t, leftovers(), "goroutines are left")
-}
 
 // leftovers returns the stacks of the goroutines of this package and of go-redis. It gives
 // them time to end.
@@ -226,8 +246,7 @@ func leftovers() (left string) {
 
 // clients returns how many connections a server has, without the one that asks.
 func clients(t testing.TB, c *redis.Client) int {
-	list, err := c.ClientList(context.Background()).Result()
-	require.NoError(t, err)
+	list := testkit.Must(c.ClientList(context.Background()).Result())(t)
 	return strings.Count(list, "\n") - 1
 }
 

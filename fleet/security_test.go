@@ -3,9 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -15,8 +12,6 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +27,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // acl is the rule of the package comment: the commands, keys and channel that a Fleet
@@ -50,47 +46,41 @@ func TestACL(t *testing.T) {
 	}
 	require.NoError(t, admin.Do(context.Background(), user...).Err())
 	c.Redis.Username, c.Redis.Password = "fleet", "secret"
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 3, c)
 	for i, f := range fleets {
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Minute})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 		f.tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
-		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
+		members[i].until(t, func() bool { return len(members[i].grants) > 0 }, "no tokens")
 		for s := range uint64(ledger.MaxScopes + 10) { // makes room for more
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
 			f.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
 		}
 	}
-	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
+	members[2].until(t, func() bool { return len(members[2].downs) > 0 }, "no outage")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[2], func() bool {
-			return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" })
-		})
+	members[2].until(t, func() bool {
+		return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" })
 	}, "no hold")
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
+	members[2].until(t, func() bool { return len(members[2].ups) > 0 }, "no return")
 	for _, f := range fleets {
 		f.Close()
 		require.Zero(t, f.store.failed.Load(), "questions failed")
 	}
 	require.Empty(t, lines.String())
 	// Each command is needed, or the list would be too long.
-	entries, err := admin.Do(context.Background(), "acl", "log").Slice()
-	require.NoError(t, err)
+	entries := testkit.Must(admin.Do(context.Background(), "acl", "log").Slice())(t)
 	require.Empty(t, entries)
-	stats, err := admin.Info(context.Background(), "commandstats").Result()
-	require.NoError(t, err)
+	stats := testkit.Must(admin.Info(context.Background(), "commandstats").Result())(t)
 	for field := range strings.FieldsSeq(acl) {
 		if name, ok := strings.CutPrefix(field, "+"); ok && name != "ping" { // after 5 s without a message
 			require.Contains(t, stats, "cmdstat_"+name+":")
 		}
 	}
-	doc, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
+	doc := testkit.Must(os.ReadFile("doc.go"))(t)
 	for field := range strings.FieldsSeq(strings.ReplaceAll(acl, "PREFIX", "aplomb")) {
 		require.Contains(t, string(doc), field)
 	}
@@ -133,8 +123,7 @@ func TestUnusableFleet(t *testing.T) {
 		c := options(t, server.Addr)
 		c.Prefix, c.Redis.Password = "TestUnusableFleet", "right"
 		r.set(c.Redis)
-		lines := &logLines{}
-		c.Logger = lines.logger()
+		lines := log(&c)
 		f, _ := start(t, c)
 		eventually(t, func() bool { return lines.count("can't be used") > 0 }, "it says nothing")
 		for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
@@ -157,17 +146,14 @@ func TestNoSecretsInRedis(t *testing.T) {
 	var seen []string
 	sub := admin.Subscribe(context.Background(), "aplomb:news")
 	defer func() { require.NoError(t, sub.Close()) }()
-	_, err := sub.Receive(context.Background())
-	require.NoError(t, err)
+	testkit.Must(sub.Receive(context.Background()))(t)
 	c := options(t, server.Addr)
 	c.Prefix = ""
 	fleets, members := started(t, 2, c)
 	const secret = "Bearer sk-the-secret"
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fleets[0].hash.scope(secret), Status: 429, Wait: time.Minute})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fleets[0].hash.scope(secret), Amount: 1, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[1], func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 })
-	}, "no news")
+	members[1].until(t, func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 }, "no news")
 	for {
 		m, err := sub.ReceiveTimeout(context.Background(), 50*time.Millisecond)
 		if err != nil {
@@ -175,12 +161,10 @@ func TestNoSecretsInRedis(t *testing.T) {
 		}
 		seen = append(seen, fmt.Sprintf("%+v", m))
 	}
-	keys, err := admin.Keys(context.Background(), "*").Result()
-	require.NoError(t, err)
+	keys := testkit.Must(admin.Keys(context.Background(), "*").Result())(t)
 	require.NotEmpty(t, seen)
 	for _, key := range keys {
-		dump, err := admin.Dump(context.Background(), key).Result()
-		require.NoError(t, err)
+		dump := testkit.Must(admin.Dump(context.Background(), key).Result())(t)
 		seen = append(seen, key, dump)
 	}
 	all := strings.Join(seen, "\n")
@@ -195,16 +179,14 @@ func TestNoSecretsInRedis(t *testing.T) {
 // No time of day is used. time.Now is only for differences, which do not depend on the
 // clock of the machine.
 func TestNoTimeOfDay(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	uses := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, 0)
-		require.NoError(t, err)
+		file := testkit.Must(parser.ParseFile(set, name, nil, 0))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
 				switch s.Sel.Name {
@@ -221,38 +203,29 @@ func TestNoTimeOfDay(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	cert := web.TLS.Certificates[0]
 	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
 	write := func(name, kind string, b []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
 		return path
 	}
-	certFile, keyFile := write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", secret)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
+	certFile := write("cert.pem", "CERTIFICATE", cert.Certificate[0])
+	keyFile := write("key.pem", "PRIVATE KEY", testkit.Must(x509.MarshalPKCS8PrivateKey(cert.PrivateKey))(t))
+	addr, port := freeAddress(t)
 	ownServer(t, "--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "no")
 	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	roots.AddCert(web.Certificate())
 	c := options(t, addr)
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	start(t, c)
 	eventually(t, func() bool { return lines.count("unknown authority") >= 1 }, "%v", lines)
 }
@@ -319,9 +292,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 			"-WRONGPASS " + word + " is wrong\r\n", "-" + word + "\r\n", "-ERR " + strings.Repeat("x", 1000) + word + "\r\n",
 		} {
 			t.Run(name, func(t *testing.T) {
-				lines := &logLines{}
-				c := options(t, refusing(t, reply))
-				c.Logger = lines.logger()
+				c, lines := logged(t, refusing(t, reply))
 				set(c.Redis)
 				f, _ := start(t, c)
 				eventually(t, func() bool { return lines.count("fleet: Redis ") > 0 }, "no log line")

@@ -30,12 +30,7 @@ func TestSentinel(t *testing.T) {
 	host0, port0, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	ownServer(t, "--replicaof", host0+" "+port0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	sentinel := l.Addr().String()
-	_, port, err := net.SplitHostPort(sentinel)
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
+	sentinel, port := freeAddress(t)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor main %s %s 1\n"+
 		"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", port, host0, port0), 0o600))
@@ -55,21 +50,18 @@ func TestSentinel(t *testing.T) {
 
 	c := options(t, sentinel)
 	c.Redis.MasterName = "main"
-	lines := &logLines{}
-	c.Logger = lines.logger()
+	lines := log(&c)
 	fleets, members := started(t, 2, c)
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
+	members[1].until(t, func() bool { return len(members[1].holds) >= 1 }, "no hold")
 	begin := time.Now()
 	master.Kill()
 	eventually(t, func() bool { return lines.count("lost") >= 2 }, "not lost: %v", lines)
 	eventually(t, func() bool { return lines.count("back") >= 2 }, "not back: %v", lines)
 	t.Log("back after", time.Since(begin).Round(100*time.Millisecond))
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Status: 429, Wait: time.Minute})
-	eventually(t, func() bool {
-		return get(members[1], func() bool {
-			return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Host == "https://after.example.com"
-		})
+	members[1].until(t, func() bool {
+		return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Host == "https://after.example.com"
 	}, "no hold after the failover")
 	require.Equal(t, 2, lines.count("lost"), "%v", lines)
 }

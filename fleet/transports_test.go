@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -47,10 +49,8 @@ func newCrew(t *testing.T, n int, rule policy.Rule, answer func(member int, at t
 func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member int, at time.Duration) (int, string)) *crew {
 	c := &crew{begun: time.Now(), config: configs[0]}
 	for i, config := range configs {
-		f, err := New(config)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = f.Close() })
-		tr, err := transport.New(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+		f := fresh(t, config)
+		tr := transport.MustNew(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(c.begun)
 			c.mu.Lock()
 			c.sent = append(c.sent, send{i, at})
@@ -65,7 +65,6 @@ func crewOf(t *testing.T, configs []Config, rule policy.Rule, answer func(member
 			}
 			return resp, nil
 		})})
-		require.NoError(t, err)
 		c.tr, c.fleets = append(c.tr, tr), append(c.fleets, f)
 	}
 	for _, f := range c.fleets {
@@ -114,7 +113,7 @@ func (c *crew) sends(from, to time.Duration) (list []send) {
 // run makes members send requests one after the other, until a time. pause is between two
 // requests.
 func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) time.Duration) {
-	together(len(c.tr), func(i int) {
+	testkit.Together(len(c.tr), func(i int) {
 		for time.Since(c.begun) < until {
 			if c.get(t, i) != http.StatusOK {
 				c.failed.Add(1)
@@ -122,6 +121,25 @@ func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) tim
 			time.Sleep(pause(i))
 		}
 	})
+}
+
+// keep makes each member work again and again until stop, with a number of workers.
+func (c *crew) keep(t *testing.T, workers func(member int) int, work func(ctx context.Context, member int)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range c.tr {
+		for range workers(i) {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					work(ctx, i)
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		group.Wait()
+	}
 }
 
 // Members that cannot reach a host never stop the members that can.
@@ -143,7 +161,7 @@ func sickMembers(t *testing.T, sick int) {
 	until := time.Since(c.begun) + 5*time.Second
 	var mu sync.Mutex
 	failed, longest := 0, time.Duration(0)
-	together(members, func(i int) {
+	testkit.Together(members, func(i int) {
 		for time.Since(c.begun) < until {
 			begin := time.Now()
 			status := c.get(t, i)

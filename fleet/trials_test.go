@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -42,14 +43,11 @@ func at(t *testing.T, n int, addr string) []Config {
 // info returns a number of the INFO command.
 func info(t *testing.T, c *redis.Client, name string) float64 {
 	t.Helper()
-	text, err := c.Info(t.Context(), "everything").Result()
-	require.NoError(t, err)
+	text := testkit.Must(c.Info(t.Context(), "everything").Result())(t)
 	_, text, ok := strings.Cut(text, "\r\n"+name+":")
 	require.True(t, ok, name)
 	text, _, _ = strings.Cut(text, "\r\n")
-	v, err := strconv.ParseFloat(text, 64)
-	require.NoError(t, err)
-	return v
+	return testkit.Must(strconv.ParseFloat(text, 64))(t)
 }
 
 // newcomer starts a member that meets the host, and returns how many holds it hears of.
@@ -90,7 +88,7 @@ func TestTrialFlush(t *testing.T) {
 	fleets, heard := started(t, 2, options(t, server.Addr))
 	fleets[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	fleets[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
+	heard[1].until(t, func() bool { return len(heard[1].holds) >= 1 }, "no hold")
 	config := options(t, server.Addr)
 	config.Prefix = fleets[0].store.prefix
 	before := newcomer(t, config)
@@ -136,9 +134,8 @@ func TestTrialEviction(t *testing.T) {
 	filling.Wait()
 	sent, due := len(c.sends(from, time.Hour)), int(perSecond*window.Seconds())+burst
 	left := 0
-	for _, what := range []string{keyOfMembers(holder), holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
-		n, err := admin.Exists(t.Context(), what).Result()
-		require.NoError(t, err)
+	for _, what := range []string{holder.store.prefix + ":{members}", holder.store.keyOf(host, "rate"), holder.store.keyOf(host, "holds")} {
+		n := testkit.Must(admin.Exists(t.Context(), what).Result())(t)
 		left += int(n)
 	}
 	evicted := info(t, admin, "evicted_keys")
@@ -147,8 +144,6 @@ func TestTrialEviction(t *testing.T) {
 	require.Positive(t, evicted)
 	require.Zero(t, c.failed.Load(), "requests failed")
 }
-
-func keyOfMembers(f *Fleet) string { return f.store.prefix + ":{members}" }
 
 // A replica becomes the master without the last writes.
 func TestTrialPromotedReplica(t *testing.T) {
@@ -222,8 +217,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	published, left := 0, 2
 	for ; left == 2 && published < 1000; published++ {
 		require.NoError(t, admin.Publish(t.Context(), f.store.channel, junk).Err())
-		list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
-		require.NoError(t, err)
+		list := testkit.Must(admin.Do(t.Context(), "client", "list", "type", "pubsub").Text())(t)
 		left = strings.Count(list, "\n")
 	}
 	other.tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
@@ -231,7 +225,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	missed := get(w, func() int { return len(w.holds) })
 	begin := time.Now()
 	deaf.on.Store(false)
-	eventually(t, func() bool { return get(w, func() int { return len(w.holds) }) > 0 }, "the hold is lost: %v", lines)
+	w.until(t, func() bool { return len(w.holds) > 0 }, "the hold is lost: %v", lines)
 	took := time.Since(begin)
 	eventually(t, func() bool { return lines.count("back") >= 1 }, "not back: %v", lines)
 	t.Logf("closed after %.1f MB that were not read; %d holds before the return; the hold came %v after the subscriber read again; %d log line for the loss, %d for the return",
@@ -388,21 +382,13 @@ func trialInterruption(t *testing.T, name string) {
 	wire := newProxy(t, server.Addr)
 	c := crewOf(t, at(t, members, wire.addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: burst}}, fine)
 	var idle atomic.Bool
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		for range 1 + 10*i {
-			group.Go(func() {
-				for ctx.Err() == nil {
-					if i == members-1 && idle.Load() {
-						time.Sleep(time.Millisecond)
-						continue
-					}
-					c.get(t, i)
-				}
-			})
+	stop := c.keep(t, func(member int) int { return 1 + 10*member }, func(_ context.Context, i int) {
+		if i == members-1 && idle.Load() {
+			time.Sleep(time.Millisecond)
+			return
 		}
-	}
+		c.get(t, i)
+	})
 	time.Sleep(time.Duration(burst)*time.Second/400 + 2*time.Second)
 	var backs []time.Duration
 	for range times {
@@ -420,8 +406,7 @@ func trialInterruption(t *testing.T, name string) {
 		backs = append(backs, time.Since(c.begun))
 		time.Sleep(3 * time.Second)
 	}
-	cancel()
-	group.Wait()
+	stop()
 	var after []float64
 	for _, back := range backs {
 		after = append(after, float64(len(c.sends(back-time.Second/2, back+5*time.Second/2)))/3)
@@ -458,17 +443,7 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 	server := ownServer(t)
 	admin := connect(t, server.Addr)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond, Burst: 1}}, fine)
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		for range 3 {
-			group.Go(func() {
-				for ctx.Err() == nil {
-					c.get(t, i)
-				}
-			})
-		}
-	}
+	stop := c.keep(t, func(int) int { return 3 }, func(_ context.Context, i int) { c.get(t, i) })
 	time.Sleep(time.Second)
 	from := time.Since(c.begun)
 	for i := range times {
@@ -483,11 +458,10 @@ func shareOfTheRate(t *testing.T, name string) float64 {
 		time.Sleep(from + window/7*time.Duration(i+1) - time.Since(c.begun))
 	}
 	to := time.Since(c.begun)
-	cancel()
 	for _, f := range c.fleets {
 		f.Close() // so that the requests that wait do not hold up the test
 	}
-	group.Wait()
+	stop()
 	return float64(len(c.sends(from, to))-1) / (perSecond * (to - from).Seconds())
 }
 
@@ -502,25 +476,18 @@ func trialStandstill(t *testing.T, lasts time.Duration) {
 	const members, perSecond = 60, 10
 	server := ownServer(t)
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{RateLimit: policy.RateLimit{PerSecond: perSecond}}, fine)
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for i := range members {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-				if assert.NoError(t, err) {
-					_, err = c.tr[i].RoundTrip(req)
-					assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
-				}
-			}
-		})
-	}
+	stop := c.keep(t, func(int) int { return 1 }, func(ctx context.Context, i int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+		if assert.NoError(t, err) {
+			_, err = c.tr[i].RoundTrip(req)
+			assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
+		}
+	})
 	time.Sleep(2 * time.Second)
 	from := time.Since(c.begun)
 	require.NoError(t, connect(t, server.Addr).Do(t.Context(), "client", "pause", lasts.Milliseconds(), "all").Err())
 	time.Sleep(lasts + 3*time.Second)
-	cancel()
-	group.Wait()
+	stop()
 	list, most := c.sends(from, time.Hour), 0
 	for i, first := range list {
 		most = max(most, len(list[i:])-len(c.sends(first.at+time.Second, time.Hour)))

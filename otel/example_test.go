@@ -37,13 +37,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Traces: []*transport.Trace{telemetry.Trace()},
 		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer tr.CloseIdleConnections()
 
 	resp, err := (&http.Client{Transport: tr}).Get(server.URL)
@@ -74,10 +71,7 @@ func ExampleConfig() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tr, err := transport.New(transport.Config{Traces: []*transport.Trace{telemetry.Trace()}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	tr := transport.MustNew(transport.Config{Traces: []*transport.Trace{telemetry.Trace()}})
 	stop, err := telemetry.Observe(tr) // the gauges of the hosts
 	if err != nil {
 		log.Fatal(err)

@@ -38,10 +38,8 @@ func TestPeersAreBounded(t *testing.T) {
 func TestNamedHostsHaveAPlace(t *testing.T) {
 	tr, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{"api.example.com": {}, "*.example.org": {}}})
 	require.NoError(t, err)
-	tel, err := New(Config{})
-	require.NoError(t, err)
-	stop, err := tel.Observe(tr)
-	require.NoError(t, err)
+	tel := testkit.Must(New(Config{}))(t)
+	stop := testkit.Must(tel.Observe(tr))(t)
 	p := &tel.peers
 	visit := func(host string) *peer {
 		peer := p.of(httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil))

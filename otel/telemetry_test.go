@@ -36,6 +36,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/fleetlink"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -59,6 +60,11 @@ func newKit(t *testing.T) *kit {
 	return k
 }
 
+// inBubble runs a test with a kit in virtual time.
+func inBubble(t *testing.T, test func(*testing.T, *kit)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newKit(t)) })
+}
+
 func (k *kit) config() aplombotel.Config {
 	return aplombotel.Config{TracerProvider: k.tracers, MeterProvider: k.meters, Propagator: propagation.TraceContext{}}
 }
@@ -74,22 +80,13 @@ func (k *kit) transport(c transport.Config) *transport.Transport {
 func (k *kit) watched(c transport.Config) (tr *transport.Transport, stop func() error) {
 	telemetry := mustObserve(k.t, k.config())
 	c.Traces = []*transport.Trace{telemetry.Trace()}
-	tr = mustNew(k.t, c)
-	stop, err := telemetry.Observe(tr)
-	require.NoError(k.t, err)
+	tr = transport.MustNew(c)
+	stop = testkit.Must(telemetry.Observe(tr))(k.t)
 	return tr, stop
 }
 
 func mustObserve(t testing.TB, c aplombotel.Config) *aplombotel.Telemetry {
-	telemetry, err := aplombotel.New(c)
-	require.NoError(t, err)
-	return telemetry
-}
-
-func mustNew(t testing.TB, c transport.Config) *transport.Transport {
-	tr, err := transport.New(c)
-	require.NoError(t, err)
-	return tr
+	return testkit.Must(aplombotel.New(c))(t)
 }
 
 // named returns the ended spans whose names begin with a text.
@@ -181,6 +178,20 @@ func response(req *http.Request, code int, body io.Reader, header ...string) *ht
 	return resp
 }
 
+// always responds with a status and a text.
+func always(code int, text string, header ...string) base {
+	return func(req *http.Request) (*http.Response, error) {
+		return response(req, code, strings.NewReader(text), header...), nil
+	}
+}
+
+// sized is response with a length, and with an ETag.
+func sized(req *http.Request, code, length int, body io.Reader, header ...string) *http.Response {
+	resp := response(req, code, body, append(header, `ETag: "v1"`)...)
+	resp.ContentLength = int64(length)
+	return resp
+}
+
 func get(ctx context.Context, tr http.RoundTripper, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -199,8 +210,7 @@ var quick = policy.Rule{Backoff: backoff.Constant(time.Second)}
 // TestSpans: a request that is retried has a span for each attempt under its own, with
 // the attributes of the semantic conventions and without secrets.
 func TestSpans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		n := 0
 		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(100 * time.Millisecond)
@@ -213,8 +223,7 @@ func TestSpans(t *testing.T) {
 			return response(req, 200, strings.NewReader("text")), nil
 		})})
 		start := time.Now()
-		_, err := get(t.Context(), tr, "https://user:SECRET@api.example.com/v1/things?token=SECRET")
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, "https://user:SECRET@api.example.com/v1/things?token=SECRET"))(t)
 
 		spans := k.spans.Ended()
 		require.Len(t, spans, 4, "spans")
@@ -257,20 +266,14 @@ func TestSpans(t *testing.T) {
 
 // TestSpanOfABody: the request's span ends with the body, and the reconnects are below it.
 func TestSpanOfABody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
 			if req.Header.Get("Range") != "" {
-				resp := response(req, 206, strings.NewReader("56789"), `ETag: "v1"`, "Content-Range: bytes 5-9/10")
-				resp.ContentLength = 5
-				return resp, nil
+				return sized(req, 206, 5, strings.NewReader("56789"), "Content-Range: bytes 5-9/10"), nil
 			}
-			resp := response(req, 200, io.MultiReader(strings.NewReader("01234"), broken{}), `ETag: "v1"`)
-			resp.ContentLength = 10
-			return resp, nil
+			return sized(req, 200, 10, io.MultiReader(strings.NewReader("01234"), broken{})), nil
 		})})
-		text, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		text := testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		assert.Equal(t, "0123456789", string(text))
 		spans := k.spans.Ended()
 		require.Len(t, spans, 3, "spans")
@@ -281,7 +284,7 @@ func TestSpanOfABody(t *testing.T) {
 		assert.EqualValues(t, 1, attrs(request)["aplomb.resumes"])
 		assert.EqualValues(t, 10, attrs(request)["http.response.body.size"])
 		assert.False(t, request.EndTime().Before(spans[1].EndTime()))
-		assert.EqualValues(t, 1, k.sum("aplomb.attempts", attribute.String("aplomb.attempt.kind", "resume")))
+		assert.EqualValues(t, 1, k.sum("aplomb.attempts", kindIs("resume")))
 		assert.EqualValues(t, 10, k.total("http.client.response.body.size"))
 		assert.Zero(t, k.sum("aplomb.body.failures"))
 	})
@@ -312,7 +315,7 @@ func TestSpansThatFail(t *testing.T) {
 	}{
 		{"an unknown error", func(*http.Request) (*http.Response, error) { return nil, errors.New("no idea") }, "_OTHER", "_OTHER"},
 		{"a panic", func(*http.Request) (*http.Response, error) { panic("base") }, "panic", "panic"},
-		{"a final status", func(req *http.Request) (*http.Response, error) { return response(req, 404, http.NoBody), nil }, "404", "404"},
+		{"a final status", always(404, ""), "404", "404"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			k := newKit(t)
@@ -334,11 +337,9 @@ func TestSpansThatFail(t *testing.T) {
 // TestUnknownMethods: what a caller invents does not make new names.
 func TestUnknownMethods(t *testing.T) {
 	k := newKit(t)
-	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
-	req, err := http.NewRequestWithContext(t.Context(), "INVENTED", "http://h.test:8080/", nil)
-	require.NoError(t, err)
-	resp, err := tr.RoundTrip(req)
-	require.NoError(t, err)
+	tr := k.transport(transport.Config{Base: always(200, "")})
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), "INVENTED", "http://h.test:8080/", nil))(t)
+	resp := testkit.Must(tr.RoundTrip(req))(t)
 	require.NoError(t, resp.Body.Close())
 	span := k.spans.Ended()[0]
 	assert.Equal(t, "HTTP", span.Name())
@@ -387,20 +388,14 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		s.mu.Unlock()
 	}()
 	if !sampled(req) {
-		s.mu.Lock()
-		s.wrong++
-		s.mu.Unlock()
+		s.count(&s.wrong)
 	}
 	switch {
 	case partial && n%11 == 0 && s.first("reconnect"+path):
 		return response(req, 503, strings.NewReader("")), nil
 	case partial:
-		s.mu.Lock()
-		s.resumes++
-		s.mu.Unlock()
-		resp := response(req, 206, strings.NewReader(whole[5:]), `ETag: "v1"`, "Content-Range: bytes 5-9/10")
-		resp.ContentLength = 5
-		return resp, nil
+		s.count(&s.resumes)
+		return sized(req, 206, 5, strings.NewReader(whole[5:]), "Content-Range: bytes 5-9/10"), nil
 	case n%7 == 0 && number == 0:
 		select {
 		case <-req.Context().Done():
@@ -414,13 +409,15 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return response(req, 503, strings.NewReader("")), nil
 	case n%3 == 0:
-		resp := response(req, 200, io.MultiReader(strings.NewReader(whole[:5]), broken{}), `ETag: "v1"`)
-		resp.ContentLength = 10
-		return resp, nil
+		return sized(req, 200, 10, io.MultiReader(strings.NewReader(whole[:5]), broken{})), nil
 	}
-	resp := response(req, 200, strings.NewReader(whole), `ETag: "v1"`)
-	resp.ContentLength = 10
-	return resp, nil
+	return sized(req, 200, 10, strings.NewReader(whole)), nil
+}
+
+func (s *server) count(what *int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*what++
 }
 
 func (s *server) first(key string) bool {
@@ -448,20 +445,15 @@ func TestCountsAgree(t *testing.T) {
 		}.Or(quick)
 		tr := k.transport(transport.Config{Base: s, Rule: rule})
 		const requests = 1000
-		var wg sync.WaitGroup
-		for worker := range 20 {
-			wg.Go(func() {
-				for n := worker; n < requests; n += 20 {
-					text, err := get(t.Context(), tr, fmt.Sprintf("http://h.test/%d", n))
-					assert.NoError(t, err)
-					assert.Equal(t, whole, string(text))
-				}
-			})
-		}
-		wg.Wait()
+		testkit.Together(20, func(worker int) {
+			for n := worker; n < requests; n += 20 {
+				text, err := get(t.Context(), tr, fmt.Sprintf("http://h.test/%d", n))
+				assert.NoError(t, err)
+				assert.Equal(t, whole, string(text))
+			}
+		})
 		synctest.Wait()
 
-		kind := func(v string) attribute.KeyValue { return attribute.String("aplomb.attempt.kind", v) }
 		for _, row := range []struct {
 			what   string
 			server int
@@ -469,11 +461,11 @@ func TestCountsAgree(t *testing.T) {
 			spans  int
 		}{
 			{"attempts", s.attempts, k.sum("aplomb.attempts"), len(k.named("GET"))},
-			{"first attempts", s.firsts, k.sum("aplomb.attempts", kind("first")), k.kinds("first")},
-			{"retries", s.retries, k.sum("aplomb.attempts", kind("retry")), k.kinds("retry")},
-			{"hedges", s.hedges, k.sum("aplomb.attempts", kind("hedge")), k.kinds("hedge")},
-			{"reconnects", s.reconnects, k.sum("aplomb.attempts", kind("resume")), k.kinds("resume")},
-			{"resumes", s.resumes, k.sum("aplomb.attempts", kind("resume")) - k.sum("aplomb.attempts", kind("resume"), attribute.String("error.type", "503")), k.resumes()},
+			{"first attempts", s.firsts, k.sum("aplomb.attempts", kindIs("first")), k.kinds("first")},
+			{"retries", s.retries, k.sum("aplomb.attempts", kindIs("retry")), k.kinds("retry")},
+			{"hedges", s.hedges, k.sum("aplomb.attempts", kindIs("hedge")), k.kinds("hedge")},
+			{"reconnects", s.reconnects, k.sum("aplomb.attempts", kindIs("resume")), k.kinds("resume")},
+			{"resumes", s.resumes, k.sum("aplomb.attempts", kindIs("resume")) - k.sum("aplomb.attempts", kindIs("resume"), attribute.String("error.type", "503")), k.resumes()},
 			{"requests", requests, k.sum("aplomb.request.duration"), len(k.named("aplomb GET"))},
 			{"durations", s.attempts, k.sum("http.client.request.duration"), len(k.named("GET"))},
 		} {
@@ -495,6 +487,8 @@ func TestCountsAgree(t *testing.T) {
 	})
 }
 
+func kindIs(v string) attribute.KeyValue { return attribute.String("aplomb.attempt.kind", v) }
+
 func (k *kit) kinds(kind string) (n int) {
 	for _, s := range k.named("GET") {
 		if attrs(s)["aplomb.attempt.kind"] == kind {
@@ -515,18 +509,14 @@ func (k *kit) resumes() (n int) {
 
 // TestWithheld: a retry that waits in vain is counted, and so is the time in the line.
 func TestWithheld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		rule := policy.Rule{RetryBudget: policy.RetryBudget{Ratio: 1e-9, MinPerSecond: 1e-9}}.Or(quick)
-		tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
-			return response(req, 503, strings.NewReader("")), nil
-		})})
+		tr := k.transport(transport.Config{Rule: rule, Base: always(503, "")})
 		for range 3 {
-			_, err := get(t.Context(), tr, "http://h.test/")
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		}
 		assert.EqualValues(t, 3, k.sum("aplomb.request.duration", attribute.String("aplomb.reason", "retry_budget"), attribute.String("error.type", "503")))
-		assert.EqualValues(t, 1, k.sum("aplomb.attempts", attribute.String("aplomb.attempt.kind", "retry")))
+		assert.EqualValues(t, 1, k.sum("aplomb.attempts", kindIs("retry")))
 		assert.EqualValues(t, 4, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry")))
 		assert.EqualValues(t, 3, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", "retry_budget")))
 		assert.InDelta(t, 15, k.total("aplomb.wait.duration"), 0.001)
@@ -545,8 +535,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 		"the server asks for a little":     {"1", map[string]float64{"throttled": 1}},
 		"the server asks for more already": {"5", map[string]float64{"throttled": 5}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			k := newKit(t)
+		inBubble(t, func(t *testing.T, k *kit) {
 			n := 0
 			rule := policy.Rule{Backoff: backoff.Constant(4 * time.Second)}.Or(quick)
 			tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
@@ -559,8 +548,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 				}
 				return resp, nil
 			})})
-			_, err := get(t.Context(), tr, "http://h.test/")
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 			for why, seconds := range row.want {
 				assert.EqualValues(t, 1, k.sum("aplomb.wait.duration", attribute.String("aplomb.reason", why)), name)
 				assert.InDelta(t, seconds+0.5, k.total("aplomb.wait.duration"), 0.6, name)
@@ -571,8 +559,7 @@ func TestWaitsAreToldApart(t *testing.T) {
 
 // TestGauges: the state of each host is a gauge, until the Transport is watched no more.
 func TestGauges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t)
+	inBubble(t, func(t *testing.T, k *kit) {
 		tr, stop := k.watched(transport.Config{
 			Rule: policy.Rule{ShareRetryAfter: policy.On, Concurrency: policy.Concurrency{Enabled: policy.On, Max: 2}}.Or(quick),
 			Base: base(func(req *http.Request) (*http.Response, error) {
@@ -605,8 +592,7 @@ func TestGauges(t *testing.T) {
 // circuit breaker.
 func TestGaugesOfAnOutage(t *testing.T) {
 	for enabled, open := range map[policy.Switch]int{policy.Off: 0, policy.On: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			k := newKit(t)
+		inBubble(t, func(t *testing.T, k *kit) {
 			start := time.Now()
 			tr, _ := k.watched(transport.Config{
 				Rule: policy.Rule{Backoff: backoff.Constant(2 * time.Second), CircuitBreaker: policy.CircuitBreaker{Enabled: enabled}},
@@ -702,13 +688,12 @@ func TestWithOtelhttp(t *testing.T) {
 			}
 			conf := k.config()
 			conf.NoRequestSpan, conf.NoAttemptMetrics = row.none, row.none
-			tr := mustNew(t, transport.Config{Base: below, Traces: []*transport.Trace{mustObserve(t, conf).Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+			tr := transport.MustNew(transport.Config{Base: below, Traces: []*transport.Trace{mustObserve(t, conf).Trace()}, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 			var top http.RoundTripper = tr
 			if row.above {
 				top = layer(tr, "above")
 			}
-			_, err := get(t.Context(), top, srv.URL)
-			require.NoError(t, err)
+			testkit.Must(get(t.Context(), top, srv.URL))(t)
 
 			byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
 			for _, s := range k.spans.Ended() {
@@ -744,8 +729,6 @@ func (k keeper) SetAttributes(kv ...attribute.KeyValue) {
 	*k.got = append(*k.got, [2][]attribute.KeyValue{kv, slices.Clone(kv)})
 }
 
-func (k keeper) Tracer(string, ...trace.TracerOption) trace.Tracer { return keeperTracer{keeper: k} }
-
 type keeperTracer struct {
 	tracenoop.Tracer
 	keeper
@@ -761,7 +744,7 @@ type keeperProvider struct {
 }
 
 func (k keeperProvider) Tracer(string, ...trace.TracerOption) trace.Tracer {
-	return k.keeper.Tracer("")
+	return keeperTracer{keeper: k.keeper}
 }
 
 // TestAttributesAreLeftAlone: attributes that a span has got do not change afterwards,
@@ -771,14 +754,13 @@ func TestAttributesAreLeftAlone(t *testing.T) {
 		var got [][2][]attribute.KeyValue
 		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: keeperProvider{keeper: keeper{got: &got}}})
 		n := 0
-		tr := mustNew(t, transport.Config{Rule: quick, Traces: []*transport.Trace{telemetry.Trace()}, Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := transport.MustNew(transport.Config{Rule: quick, Traces: []*transport.Trace{telemetry.Trace()}, Base: base(func(req *http.Request) (*http.Response, error) {
 			if n++; n < 3 {
 				return nil, syscall.ECONNRESET
 			}
 			return response(req, 200, strings.NewReader("text")), nil
 		})})
-		_, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 		require.Len(t, got, 2+4, "two attempts are counted as resent, and four spans end")
 		for _, kv := range got {
 			_ = append(kv[0], attribute.String("a", "span")) // may add its own
@@ -825,8 +807,7 @@ func TestSecrets(t *testing.T) {
 		}
 		var all metricdata.ResourceMetrics
 		require.NoError(t, k.reader.Collect(context.Background(), &all))
-		text, err := json.Marshal(all)
-		require.NoError(t, err)
+		text := testkit.Must(json.Marshal(all))(t)
 		assert.NotContains(t, string(text), secret, "%#v", u)
 		assert.Contains(t, string(text), "h.test", "the metrics name the host")
 	}
@@ -840,9 +821,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 func TestBodiesThatAreNeverClosed(t *testing.T) {
 	k := newKit(t)
 	k.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sdktrace.NewSimpleSpanProcessor(tracetest.NewNoopExporter())))
-	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, strings.NewReader("never read")), nil
-	})})
+	tr := k.transport(transport.Config{Base: always(200, "never read")})
 	freed := make(chan struct{})
 	func() {
 		type mark struct{ _ [64]byte }
@@ -866,47 +845,28 @@ func TestBodiesThatAreNeverClosed(t *testing.T) {
 	}
 }
 
-// TestManyServers: the sets of attributes are bounded, and no count is lost.
+// TestManyServers: the sets of attributes are bounded, and no count is lost. A host that a rule names has its own sets beside any
+// number of others.
 func TestManyServers(t *testing.T) {
-	k := newKit(t)
-	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
-	const servers, kept = 2010, 1799
-	for range 2 {
-		for i := range servers {
-			_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))
-			require.NoError(t, err)
-		}
-	}
-	overflow := attribute.Bool("otel.metric.overflow", true)
-	for range 2 { // a collection changes no count
-		assert.EqualValues(t, 2*servers, k.sum("aplomb.attempts"))
-		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.attempts", overflow))
-		assert.EqualValues(t, 2, k.sum("aplomb.attempts", attribute.String("server.address", "h0.test")))
-	}
-}
-
-// TestManyServersHideNoNamedHost: a host that a rule names has its own sets of attributes beside any number of others.
-func TestManyServersHideNoNamedHost(t *testing.T) {
 	k := newKit(t)
 	tr := k.transport(transport.Config{
 		Rule:  policy.Rule{ShareRetryAfter: policy.On}.Or(quick),
 		Hosts: map[string]policy.Rule{"named.test": {}},
-		Base: base(func(req *http.Request) (*http.Response, error) {
-			return response(req, 503, strings.NewReader("abc"), "Retry-After: 3600"), nil
-		}),
+		Base:  always(503, "abc", "Retry-After: 3600"),
 	})
-	const servers = 2010
+	const servers, kept = 2010, 1799
 	for i := range servers {
-		_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))
-		require.NoError(t, err)
+		testkit.Must(get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i)))(t)
 	}
-	_, err := get(t.Context(), tr, "http://named.test/")
-	require.NoError(t, err)
+	testkit.Must(get(t.Context(), tr, "http://named.test/"))(t)
 	named, overflow := attribute.String("server.address", "named.test"), attribute.Bool("otel.metric.overflow", true)
 	for _, name := range []string{"http.client.request.duration", "aplomb.request.duration", "http.client.response.body.size", "aplomb.attempts", "aplomb.host.changes"} {
-		assert.EqualValues(t, 1, k.sum(name, named), name)
-		assert.EqualValues(t, servers+1, k.sum(name), name)
-		assert.EqualValues(t, servers-1799, k.sum(name, overflow), name)
+		for range 2 { // a collection changes no count
+			assert.EqualValues(t, 1, k.sum(name, named), name)
+			assert.EqualValues(t, servers+1, k.sum(name), name)
+			assert.EqualValues(t, servers-kept, k.sum(name, overflow), name)
+			assert.EqualValues(t, 1, k.sum(name, attribute.String("server.address", "h0.test")), name)
+		}
 	}
 	assert.EqualValues(t, 1, k.sum("aplomb.host.throttled_keys", named))
 }
@@ -915,9 +875,8 @@ func TestManyServersHideNoNamedHost(t *testing.T) {
 func TestTwoTelemetries(t *testing.T) {
 	k := newKit(t)
 	for range 2 {
-		tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
-		_, err := get(t.Context(), tr, "http://h.test/")
-		require.NoError(t, err)
+		tr := k.transport(transport.Config{Base: always(200, "")})
+		testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 	}
 	assert.EqualValues(t, 2, k.sum("aplomb.request.duration"))
 }
@@ -927,14 +886,11 @@ func TestTwoTelemetries(t *testing.T) {
 func TestForeignContext(t *testing.T) {
 	k := newKit(t)
 	foreign := &transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { return context.Background() }}
-	tr := mustNew(t, transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Traces: []*transport.Trace{mustObserve(t, k.config()).Trace(), foreign},
-		Base: base(func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, strings.NewReader("text")), nil
-		}),
+		Base:   always(200, "text"),
 	})
-	_, err := get(t.Context(), tr, "http://h.test/")
-	require.NoError(t, err)
+	testkit.Must(get(t.Context(), tr, "http://h.test/"))(t)
 	for _, name := range []string{"aplomb.attempts", "aplomb.request.duration", "http.client.request.duration"} {
 		assert.EqualValues(t, 1, k.sum(name), name)
 	}
@@ -1012,15 +968,14 @@ func (f *firstTry) calls(t testing.TB) [layers]func() {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	observed := func(none bool) http.RoundTripper {
 		telemetry := mustObserve(t, aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
-		return mustNew(t, transport.Config{Base: stub, Traces: []*transport.Trace{telemetry.Trace()}})
+		return transport.MustNew(transport.Config{Base: stub, Traces: []*transport.Trace{telemetry.Trace()}})
 	}
 	buf := make([]byte, 4<<10)
 	call := func(rt http.RoundTripper) func() {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/v1/things", nil)
 		require.NoError(t, err)
 		return func() {
-			resp, err := rt.RoundTrip(req)
-			require.NoError(t, err)
+			resp := testkit.Must(rt.RoundTrip(req))(t)
 			for err == nil {
 				_, err = resp.Body.Read(buf)
 			}

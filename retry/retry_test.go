@@ -33,6 +33,11 @@ type diary struct {
 
 func newDiary() *diary { return &diary{start: time.Now()} }
 
+// inBubble runs a test with a diary in virtual time.
+func inBubble(t *testing.T, test func(*testing.T, *diary)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newDiary()) })
+}
+
 func (d *diary) note() { d.at = append(d.at, time.Since(d.start)) }
 
 // busy returns a function that always fails at once.
@@ -54,8 +59,7 @@ func (d *diary) waits() []time.Duration {
 // random milliseconds, then "stop and log the error". The zero rule does it.
 func TestDoOlderGoogleStory(t *testing.T) {
 	for _, rule := range []policy.Rule{{Backoff: backoff.Google{}}, {}} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDiary()
+		inBubble(t, func(t *testing.T, d *diary) {
 			err := Do(t.Context(), rule, nil, d.busy)
 			assert.ErrorIs(t, err, errBusy)
 			assert.EqualError(t, err, "retry: gave up after attempt 6: no attempts left: busy")
@@ -74,8 +78,7 @@ func TestDoOlderGoogleStory(t *testing.T) {
 // Google Cloud's "Exponential backoff": retries go on at maximum_backoff up to
 // some maximum number.
 func TestDoNewerGoogleStory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDiary()
+	inBubble(t, func(t *testing.T, d *diary) {
 		err := Do(t.Context(), policy.Rule{MaxAttempts: 40, Backoff: backoff.Google{}}, nil, d.busy)
 		assert.Error(t, err)
 		require.Len(t, d.waits(), 39)
@@ -88,8 +91,7 @@ func TestDoNewerGoogleStory(t *testing.T) {
 // LispCast's "Exponential Backoff": the predicate sees what the server said, and
 // the call at 15 s is the last.
 func TestDoMacroStory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDiary()
+	inBubble(t, func(t *testing.T, d *diary) {
 		failure := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
 		rule := policy.Rule{MaxAttempts: 100, Backoff: backoff.Geometric{}}
@@ -208,8 +210,7 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 		"a wait without end, later":   {math.MaxInt64, sec, time.Minute, 1, sec},
 		"no wait":                     {0, sec, 3 * sec, 4, 4 * sec},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDiary()
+		inBubble(t, func(t *testing.T, d *diary) {
 			err := Do(t.Context(), policy.Rule{MaxAttempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsedTime: test.elapsed}, nil, func(context.Context) error {
 				d.note()
 				time.Sleep(test.response)
@@ -229,8 +230,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 		limit time.Duration
 		calls int
 	}{{3 * sec, 3}, {3*sec + 1, 4}, {1, 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDiary()
+		inBubble(t, func(t *testing.T, d *diary) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
 			defer cancel()
 			err := Do(ctx, policy.Rule{Backoff: backoff.Constant(sec), MaxElapsedTime: -1}, nil, d.busy)
@@ -246,8 +246,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 }
 
 func TestDoWaitEndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDiary()
+	inBubble(t, func(t *testing.T, d *diary) {
 		reason := errors.New("shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*ms, func() { cancel(reason) })
@@ -264,8 +263,7 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 
 // What the rule says about hosts has no effect, even if it is wrong.
 func TestDoIgnoresWhatIsForHosts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDiary()
+	inBubble(t, func(t *testing.T, d *diary) {
 		rule := policy.Rule{MaxAttempts: 3, ReplayBuffer: 1 << 40, RetryBudget: policy.RetryBudget{Ratio: 7}, Classify: classify.Refusals}
 		assert.ErrorIs(t, Do(t.Context(), rule, nil, d.busy), errBusy)
 		assert.Len(t, d.at, 3)
@@ -437,8 +435,7 @@ func TestArticlePresets(t *testing.T) {
 		}
 		assert.NoError(t, test.rule.Validate(), name)
 		for range 50 {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDiary()
+			inBubble(t, func(t *testing.T, d *diary) {
 				err := Do(t.Context(), test.rule, nil, func(context.Context) error {
 					d.note()
 					time.Sleep(test.response)

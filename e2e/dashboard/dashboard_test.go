@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 const docs = "../../docs/"
@@ -51,8 +53,7 @@ type dashboard struct {
 }
 
 func theDashboard(t *testing.T) (d dashboard) {
-	text, err := os.ReadFile(docs + "grafana.json")
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(docs + "grafana.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &d))
 	return d
 }
@@ -118,8 +119,7 @@ func TestHostsInTrouble(t *testing.T) {
 
 // TestRunbook: the panels that the runbook names are there.
 func TestRunbook(t *testing.T) {
-	text, err := os.ReadFile(docs + "observability.md")
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(docs + "observability.md"))(t)
 	_, runbook, _ := strings.Cut(string(text), "\n## Dashboard and alerts\n")
 	titles := "\n"
 	for _, p := range theDashboard(t).Panels {
@@ -134,8 +134,7 @@ func TestRunbook(t *testing.T) {
 
 // names returns the names of the metrics in an expression.
 func names(t *testing.T, expr string) (all []string) {
-	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
-	require.NoError(t, err)
+	parsed := testkit.Must(parser.NewParser(parser.Options{}).ParseExpr(expr))(t)
 	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
 		if v, ok := n.(*parser.VectorSelector); ok {
 			all = append(all, v.Name)
@@ -193,8 +192,7 @@ func TestAlerts(t *testing.T) {
 		"AplombNotRetried":     {[]string{"orders.test"}, 16 * time.Minute},
 		"AplombFleetLost":      {[]string{"10.0.0.1:8080"}, 3 * time.Minute},
 	}
-	runbook, err := os.ReadFile(docs + "observability.md")
-	require.NoError(t, err)
+	runbook := testkit.Must(os.ReadFile(docs + "observability.md"))(t)
 	all, seen := theStory(t), 0
 	for _, group := range groups.Groups {
 		for _, r := range group.Rules {

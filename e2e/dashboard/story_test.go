@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/internal/member"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -188,15 +189,12 @@ func play(t *testing.T) (all *samples) {
 			Rule:    policy.Rule{Backoff: backoff.Constant(1500 * time.Millisecond), RetryBudget: policy.RetryBudget{Ratio: 0.1, MinPerSecond: 0.5}},
 			Hosts:   rules,
 		}
-		alone, err := transport.New(c)
-		require.NoError(t, err)
+		alone := testkit.Must(transport.New(c))(t)
 		lost := &lostFleet{member: fleettest.NewMemory().Member(), began: b.began}
 		c.Fleet = &member.Backend{Join: lost.member.Join, Tell: lost.tell, Scope: lost.member.Scope, State: lost.state}
-		shared, err := transport.New(c)
-		require.NoError(t, err)
+		shared := testkit.Must(transport.New(c))(t)
 		for _, tr := range []*transport.Transport{alone, shared} {
-			_, err = telemetry.Observe(tr)
-			require.NoError(t, err)
+			testkit.Must(telemetry.Observe(tr))(t)
 		}
 
 		var group sync.WaitGroup
@@ -221,8 +219,7 @@ func play(t *testing.T) (all *samples) {
 		for time.Since(b.began) < end {
 			time.Sleep(scrape)
 			synctest.Wait()
-			families, err := registry.Gather()
-			require.NoError(t, err)
+			families := testkit.Must(registry.Gather())(t)
 			all.add(time.Now(), families)
 		}
 		cancel()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -56,8 +57,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	t.Helper()
 	t.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
 	cert, pool := certificate()
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
+	conn := testkit.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	s := &site{url: "https://" + conn.LocalAddr().String()}
 	server := &http3.Server{
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),
@@ -76,7 +76,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 		_ = server.Serve(conn) // its error is that of Close
 	}()
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base: s.base,
 		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), RetryBudget: policy.RetryBudget{Enabled: policy.Off}}),
 		Traces: []*transport.Trace{&transport.Trace{AttemptEnd: func(_ context.Context, e transport.AttemptEnd) {
@@ -85,7 +85,6 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 			s.events = append(s.events, e)
 		}}},
 	})
-	require.NoError(t, err)
 	s.client = &http.Client{Transport: tr}
 	t.Cleanup(func() {
 		assert.NoError(t, s.base.Close())
@@ -104,8 +103,7 @@ func (s *site) do(t *testing.T, method, path, body string) (*http.Response, []by
 	if body != "" {
 		sent = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, sent)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(ctx, method, s.url+path, sent))(t)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, nil, err
@@ -317,12 +315,11 @@ func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody is there", func(t *testing.T) {
 		s := serve(t, policy.Rule{MaxAttempts: 2}, nil)
 		// Nobody reads from this socket.
-		silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		require.NoError(t, err)
+		silent := testkit.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 		defer func() { _ = silent.Close() }()
 		s.url = "https://" + silent.LocalAddr().String()
 		s.base.QUICConfig.HandshakeIdleTimeout = 50 * time.Millisecond
-		_, _, err = s.do(t, http.MethodGet, "/", "")
+		_, _, err := s.do(t, http.MethodGet, "/", "")
 		require.Error(t, err)
 		_, _, err = s.do(t, http.MethodPost, "/", "text")
 		require.Error(t, err)
@@ -336,12 +333,7 @@ func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody trusts it", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
 		s.base.TLSClientConfig.RootCAs = nil
-		_, _, err := s.do(t, http.MethodGet, "/", "")
-		require.Error(t, err)
-		told := s.told()
-		require.Len(t, told, 1)
-		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
+		final(t, s)
 	})
 	t.Run("it speaks something else", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
@@ -351,12 +343,7 @@ func TestHTTP3Connections(t *testing.T) {
 		defer func() { _ = other.Close() }()
 		s.base.TLSClientConfig.RootCAs = pool
 		s.url = "https://" + other.Addr().String()
-		_, _, err = s.do(t, http.MethodGet, "/", "")
-		require.Error(t, err)
-		told := s.told()
-		require.Len(t, told, 1)
-		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
-		assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "the server's alert: %v", told[0].Err)
+		final(t, s) // the alert of the server
 	})
 	t.Run("it closes the connection", func(t *testing.T) {
 		s := serve(t, policy.Rule{MaxAttempts: 2}, func(n int, w http.ResponseWriter, req *http.Request) {
@@ -372,6 +359,17 @@ func TestHTTP3Connections(t *testing.T) {
 	})
 }
 
+// final sends a request whose failure to make a secure connection is final.
+func final(t *testing.T, s *site) {
+	t.Helper()
+	_, _, err := s.do(t, http.MethodGet, "/", "")
+	require.Error(t, err)
+	told := s.told()
+	require.Len(t, told, 1)
+	assert.Equal(t, transport.ReasonFinal, told[0].Reason)
+	assert.Equal(t, classify.ErrorTLS, classify.ErrorTypeOf(told[0].Err), "%v", told[0].Err)
+}
+
 // An end of the caller's own context is reported as such.
 func TestHTTP3CancelledByTheCaller(t *testing.T) {
 	started := make(chan struct{})
@@ -381,9 +379,8 @@ func TestHTTP3CancelledByTheCaller(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
-	require.NoError(t, err)
-	_, err = s.client.Do(req)
+	req := testkit.Must(http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil))(t)
+	_, err := s.client.Do(req)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Len(t, s.seen(), 1, "requests sent")
 }

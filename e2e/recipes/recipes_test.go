@@ -13,26 +13,22 @@ import (
 	"github.com/google/go-github/v88/github"
 	"github.com/openai/openai-go"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // TestDocument: docs/recipes.md shows the code of this package.
 func TestDocument(t *testing.T) {
-	document, err := os.ReadFile("../../docs/recipes.md")
-	require.NoError(t, err)
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
+	document := testkit.Must(os.ReadFile("../../docs/recipes.md"))(t)
+	for _, file := range testkit.Must(filepath.Glob("*.go"))(t) {
+		source := testkit.Must(os.ReadFile(file))(t)
 		if _, code, ok := bytes.Cut(source, []byte("\nfunc ")); ok && !strings.HasSuffix(file, "_test.go") {
 			assert.True(t, bytes.Contains(document, append([]byte("func "), code...)), "%s is not in the document", file)
 		}
@@ -52,16 +48,14 @@ func TestOneLayerRetries(t *testing.T) {
 			return err
 		},
 		"go-github": func(t *testing.T, base http.RoundTripper) error {
-			client, err := newGitHub(under(base), "token")
-			require.NoError(t, err)
-			_, _, err = client.Issues.Get(t.Context(), "owner", "repo", 1)
+			client := testkit.Must(newGitHub(under(base), "token"))(t)
+			_, _, err := client.Issues.Get(t.Context(), "owner", "repo", 1)
 			assert.ErrorAs(t, err, new(*github.ErrorResponse))
 			return err
 		},
 		"client-go": func(t *testing.T, base http.RoundTripper) error {
-			client, err := newKubernetes(&rest.Config{Host: "http://10.0.0.1", Transport: base})
-			require.NoError(t, err)
-			_, err = client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Get(t.Context(), "a", metav1.GetOptions{})
+			client := testkit.Must(newKubernetes(&rest.Config{Host: "http://10.0.0.1", Transport: base}))(t)
+			_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Get(t.Context(), "a", metav1.GetOptions{})
 			assert.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
 			return err
 		},

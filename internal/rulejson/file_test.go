@@ -19,15 +19,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 func parsed(t *testing.T, text string) *File {
 	t.Helper()
-	f, err := Parse(strings.NewReader(text), Names{})
-	require.NoError(t, err)
-	return f
+	return testkit.Must(Parse(strings.NewReader(text), Names{}))(t)
 }
 
 // loaded is rulefile.Load, but for the type of its errors.
@@ -192,12 +191,10 @@ func posted(code int, body string, header ...string) classify.Outcome {
 }
 
 func TestLoadEveryProfile(t *testing.T) {
-	files, err := filepath.Glob("../../policy/profile/*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("../../policy/profile/*.go"))(t)
 	functions := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := testkit.Must(os.ReadFile(file))(t)
 		functions += len(regexp.MustCompile(`(?m)^func [A-Z]\w*\(\) policy\.Rule `).FindAll(text, -1))
 	}
 	assert.Len(t, builtinProfiles(), functions, "each profile has a name")
@@ -397,11 +394,7 @@ func TestLoadIdempotent(t *testing.T) {
 
 // A file lists what differs from another, and says how much it leaves out.
 func TestChanges(t *testing.T) {
-	parse := func(text string) *File {
-		f, err := Parse(strings.NewReader(text), Names{})
-		require.NoError(t, err)
-		return f
-	}
+	parse := func(text string) *File { return parsed(t, text) }
 	var hosts []string
 	for i := range 25 {
 		hosts = append(hosts, fmt.Sprintf(`"h%02d": {"max_attempts": 2}`, i))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -140,8 +141,7 @@ func write(t *testing.T, name string, b backoff.Backoff) string {
 			object[snake(v.Type().Field(i).Name)] = value
 		}
 	}
-	text, err := json.Marshal(map[string]any{"rule": map[string]any{"backoff": object}})
-	require.NoError(t, err)
+	text := testkit.Must(json.Marshal(map[string]any{"rule": map[string]any{"backoff": object}}))(t)
 	return string(text)
 }
 
@@ -457,12 +457,10 @@ func TestLoadOff(t *testing.T) {
 
 // Every classifier of package classify has a name in files.
 func TestBuiltinNamesForgetNothing(t *testing.T) {
-	files, err := filepath.Glob("../../classify/*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("../../classify/*.go"))(t)
 	var funcs []string
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := testkit.Must(os.ReadFile(file))(t)
 		for _, f := range regexp.MustCompile(`(?m)^func ([A-Z]\w*)\(o Outcome\) Class `).FindAllStringSubmatch(string(text), -1) {
 			funcs = append(funcs, snake(f[1]))
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/formula"
 	"github.com/aplomb-go/aplomb/internal/rules"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -32,14 +33,12 @@ const schemaFile = "../../docs/rules.schema.json"
 // or name is in the schema, or this test fails. The module tools compares how the
 // schema and the loader judge files.
 func TestSchemaIsThatOfTheLoader(t *testing.T) {
-	text, err := json.MarshalIndent(schema(t), "", "  ")
-	require.NoError(t, err)
+	text := testkit.Must(json.MarshalIndent(schema(t), "", "  "))(t)
 	text = append(text, '\n')
 	if *update {
 		require.NoError(t, os.WriteFile(schemaFile, text, 0o644))
 	}
-	have, err := os.ReadFile(schemaFile)
-	require.NoError(t, err)
+	have := testkit.Must(os.ReadFile(schemaFile))(t)
 	assert.Equal(t, string(text), string(have), "run go test ./internal/rulejson -run Schema -update")
 }
 
@@ -302,11 +301,8 @@ func clause() object {
 
 // read reads the comments of the fields of all structs in a directory.
 func (s *schemer) read(dir string) {
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(s.t, err)
-	for _, file := range files {
-		code, err := os.ReadFile(file)
-		require.NoError(s.t, err)
+	for _, file := range testkit.Must(filepath.Glob(dir + "/*.go"))(s.t) {
+		code := testkit.Must(os.ReadFile(file))(s.t)
 		for _, typ := range regexp.MustCompile(`(?s)\ntype (\w+) struct {\n(.*?)\n}\n`).FindAllStringSubmatch(string(code), -1) {
 			for _, field := range regexp.MustCompile(`((?m:^\t//.*\n)+)\t(\w+) `).FindAllStringSubmatch(typ[2], -1) {
 				s.docs[typ[1]+"."+field[2]] = plainText(regexp.MustCompile(`(?m)^\t// ?`).ReplaceAllString(field[1], ""))

@@ -108,3 +108,29 @@ func Files(root string, wants func(path string) bool, f func(path, text string))
 		return err
 	})
 }
+
+// Together calls f n times at once, and waits for all.
+func Together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
+
+// Must takes what a call returned, and returns its value if there is no error. An error ends the test.
+func Must[V any](v V, err error) func(t Ender) V {
+	return func(t Ender) V {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("unexpected error: %+v", err)
+		}
+		return v
+	}
+}
+
+// An Ender is a part of testing.TB.
+type Ender interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -59,9 +60,7 @@ func ctx(t *testing.T) context.Context {
 }
 
 func request(t *testing.T, method, url string, body io.Reader) *http.Request {
-	r, err := http.NewRequestWithContext(ctx(t), method, url, body)
-	require.NoError(t, err)
-	return r
+	return testkit.Must(http.NewRequestWithContext(ctx(t), method, url, body))(t)
 }
 
 // An outcome is the result of a request.
@@ -154,13 +153,24 @@ func garbled(t *testing.T, o outcome) {
 	}
 }
 
+// A played is a step, and what a POST gets from it.
+type played struct {
+	name string
+	step ts.Step
+	want func(*testing.T, outcome)
+}
+
+func playAll(t *testing.T, protocols []protocol, all []played) {
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) {
+			at(t, protocols, func(t *testing.T, cfg ts.Config) { f.want(t, post(t, ts.Start(t, cfg, f.step))) })
+		})
+	}
+}
+
 func TestFaultsOverBoth(t *testing.T) {
 	hello := ts.OK("hello")
-	for _, f := range []struct {
-		name string
-		step ts.Step
-		want func(*testing.T, outcome)
-	}{
+	playAll(t, both, []played{
 		{"zero", ts.Step{}, responded(200, "")},
 		{"status", ts.Status(503).Body("busy"), responded(503, "busy")},
 		{"no content", ts.Status(204), responded(204, "")},
@@ -185,21 +195,11 @@ func TestFaultsOverBoth(t *testing.T) {
 		{"length too long", hello.Length(7), broken("hello", io.ErrUnexpectedEOF)},
 		{"raw garbage", ts.Raw("\x00\x00\x04\x01\x04\x00\x00\x00\x01abcd"), garbled},
 		{"bad status line", ts.BadStatusLine(), garbled},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			at(t, both, func(t *testing.T, cfg ts.Config) {
-				f.want(t, post(t, ts.Start(t, cfg, f.step)))
-			})
-		})
-	}
+	})
 }
 
 func TestFaultsOverHTTP1(t *testing.T) {
-	for _, f := range []struct {
-		name string
-		step ts.Step
-		want func(*testing.T, outcome)
-	}{
+	playAll(t, http1, []played{
 		{"close before headers", ts.CloseBeforeHeaders(), failed(io.EOF)},
 		{"bad chunk", ts.BadChunk(), broken("hello", nil)},
 		{"raw", ts.Raw("HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok"), responded(299, "ok")},
@@ -207,13 +207,7 @@ func TestFaultsOverHTTP1(t *testing.T) {
 		{"reset before headers", ts.ResetBeforeHeaders(), failed(syscall.ECONNRESET)},
 		{"reset in body", ts.OK("hello").CutAt(2, ts.Reset), broken("he", syscall.ECONNRESET)},
 		{"http2 only", ts.RefuseStream(), responded(500, "testserver: this step needs HTTP/2")},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				f.want(t, post(t, ts.Start(t, cfg, f.step)))
-			})
-		})
-	}
+	})
 }
 
 func TestStatusIsSentAsScripted(t *testing.T) {
@@ -263,8 +257,7 @@ func TestClientLeaves(t *testing.T) {
 				c, leave := context.WithCancel(ctx(t))
 				r := request(t, "GET", s.URL, nil).WithContext(c)
 				if f.head {
-					resp, err := s.Client().Do(r)
-					require.NoError(t, err)
+					resp := testkit.Must(s.Client().Do(r))(t)
 					defer resp.Body.Close()
 				} else {
 					go func() {
@@ -289,11 +282,9 @@ func TestEndlessIsThePattern(t *testing.T) {
 	want := ts.Pattern(300_000)
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Endless())
-		resp, err := s.Client().Do(request(t, "GET", s.URL, nil))
-		require.NoError(t, err)
+		resp := testkit.Must(s.Client().Do(request(t, "GET", s.URL, nil)))(t)
 		b := make([]byte, len(want))
-		_, err = io.ReadFull(resp.Body, b)
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(resp.Body, b))(t)
 		assert.Equal(t, ts.Hash(want), ts.Hash(b))
 		require.NoError(t, resp.Body.Close())
 	})
@@ -307,11 +298,9 @@ func TestTimesAreKept(t *testing.T) {
 			s := ts.Start(t, cfg, ts.OK("hello").Delay(time.Minute).Drip(2, time.Hour))
 			begin := time.Now()
 			r := request(t, "GET", s.URL, nil).WithContext(context.Background())
-			resp, err := s.Client().Do(r)
-			require.NoError(t, err)
+			resp := testkit.Must(s.Client().Do(r))(t)
 			assert.Equal(t, time.Minute, time.Since(begin))
-			b, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			b := testkit.Must(io.ReadAll(resp.Body))(t)
 			assert.Equal(t, "hello", string(b))
 			assert.Equal(t, time.Minute+3*time.Hour, time.Since(begin))
 			synctest.Wait()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -30,27 +31,22 @@ type stream interface {
 // pairs runs a test over TCP, and in a synctest bubble in memory.
 func pairs(t *testing.T, test func(t *testing.T, client, server stream)) {
 	t.Run("tcp", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		c, err := net.Dial("tcp", l.Addr().String())
-		require.NoError(t, err)
+		l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		c := testkit.Must(net.Dial("tcp", l.Addr().String()))(t)
 		pair(t, l, c, test)
 	})
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := ts.NewNet()
-			l, err := n.Listen("a.test:80")
-			require.NoError(t, err)
-			c, err := n.DialContext(t.Context(), "tcp", "A.test:80")
-			require.NoError(t, err)
+			l := testkit.Must(n.Listen("a.test:80"))(t)
+			c := testkit.Must(n.DialContext(t.Context(), "tcp", "A.test:80"))(t)
 			pair(t, l, c, test)
 		})
 	})
 }
 
 func pair(t *testing.T, l net.Listener, c net.Conn, test func(t *testing.T, client, server stream)) {
-	s, err := l.Accept()
-	require.NoError(t, err)
+	s := testkit.Must(l.Accept())(t)
 	defer l.Close()
 	defer c.Close()
 	defer s.Close()
@@ -62,8 +58,7 @@ func pair(t *testing.T, l net.Listener, c net.Conn, test func(t *testing.T, clie
 }
 
 func write(t *testing.T, w io.Writer, text string) {
-	n, err := io.WriteString(w, text)
-	require.NoError(t, err)
+	n := testkit.Must(io.WriteString(w, text))(t)
 	require.Equal(t, len(text), n)
 }
 
@@ -71,15 +66,13 @@ func TestConnHalfClose(t *testing.T) {
 	pairs(t, func(t *testing.T, c, s stream) {
 		write(t, c, "ping")
 		require.NoError(t, c.CloseWrite())
-		b, err := io.ReadAll(s)
-		require.NoError(t, err)
+		b := testkit.Must(io.ReadAll(s))(t)
 		assert.Equal(t, "ping", string(b))
-		_, err = io.WriteString(c, "more")
+		_, err := io.WriteString(c, "more")
 		assert.ErrorIs(t, err, syscall.EPIPE)
 		write(t, s, "pong")
 		require.NoError(t, s.Close())
-		b, err = io.ReadAll(c)
-		require.NoError(t, err)
+		b = testkit.Must(io.ReadAll(c))(t)
 		assert.Equal(t, "pong", string(b))
 	})
 }
@@ -149,8 +142,7 @@ func TestConnDeadlines(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, c.SetReadDeadline(time.Time{}))
-		_, err = io.ReadFull(c, make([]byte, 5))
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(c, make([]byte, 5)))(t)
 
 		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Millisecond)))
 		_, err = io.Copy(c, zeros{}) // writes until there is no room
@@ -174,13 +166,10 @@ func TestConnDeadlineWhileWaiting(t *testing.T) {
 func TestConnIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := ts.NewNet()
-		l, err := n.Listen("a.test:80")
-		require.NoError(t, err)
+		l := testkit.Must(n.Listen("a.test:80"))(t)
 		defer l.Close()
-		c, err := n.DialContext(t.Context(), "tcp", "a.test:80")
-		require.NoError(t, err)
-		s, err := l.Accept()
-		require.NoError(t, err)
+		c := testkit.Must(n.DialContext(t.Context(), "tcp", "a.test:80"))(t)
+		s := testkit.Must(l.Accept())(t)
 
 		wrote := 0
 		done := make(chan error)
@@ -196,8 +185,7 @@ func TestConnIsBounded(t *testing.T) {
 		}()
 		synctest.Wait() // until the writer waits for room
 		assert.Equal(t, 65000, wrote)
-		_, err = io.ReadFull(s, make([]byte, 1000))
-		require.NoError(t, err)
+		testkit.Must(io.ReadFull(s, make([]byte, 1000)))(t)
 		synctest.Wait()
 		assert.Equal(t, 66000, wrote)
 		require.NoError(t, s.Close())
@@ -226,10 +214,9 @@ func TestDialErrors(t *testing.T) {
 		assert.True(t, dns.IsNotFound)
 		assert.ErrorIs(t, dial("10.0.0.1:80", time.Second), syscall.ECONNREFUSED)
 
-		l, err := n.Listen("a.test:0")
-		require.NoError(t, err)
+		l := testkit.Must(n.Listen("a.test:0"))(t)
 		addr := l.Addr().String()
-		_, err = n.Listen(addr)
+		_, err := n.Listen(addr)
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
 		assert.NoError(t, dial(addr, time.Second))
 		assert.ErrorIs(t, dial("a.test:80", time.Second), syscall.ECONNREFUSED)
@@ -258,19 +245,17 @@ func TestDialErrors(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := ts.NewNet()
-		l, err := n.Listen("a.test:80")
-		require.NoError(t, err)
+		l := testkit.Must(n.Listen("a.test:80"))(t)
 		var first net.Conn
 		for i := range 128 {
-			c, err := n.DialContext(t.Context(), "tcp", "a.test:80")
-			require.NoError(t, err)
+			c := testkit.Must(n.DialContext(t.Context(), "tcp", "a.test:80"))(t)
 			if i == 0 {
 				first = c
 			}
 		}
 		c, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = n.DialContext(c, "tcp", "a.test:80")
+		_, err := n.DialContext(c, "tcp", "a.test:80")
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, l.Close())
 		_, err = first.Read(make([]byte, 1))
@@ -282,8 +267,7 @@ func TestBacklog(t *testing.T) {
 func TestNetCarriesHTTPServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := ts.NewNet()
-		l, err := n.Listen("api.test:80")
-		require.NoError(t, err)
+		l := testkit.Must(n.Listen("api.test:80"))(t)
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
 		})}
@@ -291,8 +275,7 @@ func TestNetCarriesHTTPServer(t *testing.T) {
 		defer func() { _ = srv.Close() }()
 		tr := &http.Transport{DialContext: n.DialContext}
 		defer tr.CloseIdleConnections()
-		resp, err := (&http.Client{Transport: tr}).Get("http://api.test/")
-		require.NoError(t, err)
+		resp := testkit.Must((&http.Client{Transport: tr}).Get("http://api.test/"))(t)
 		resp.Body.Close()
 		assert.Equal(t, 200, resp.StatusCode)
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/document"
 	"github.com/aplomb-go/aplomb/lab/internal/exports"
 )
@@ -174,12 +176,8 @@ func TestFeatures(t *testing.T) {
 	for i := range peers {
 		exported[peers[i].name] = exports.Of(t, peers[i].module)
 	}
-	heads := []string{"", "aplomb"}
-	for i := range peers {
-		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
-	}
 	var rows, behind bytes.Buffer
-	fmt.Fprintf(&rows, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	heads := writeHeads(t, &rows)
 	fmt.Fprintf(&behind, "| | aplomb | the others |\n|---|---|---|\n")
 	for i := range features {
 		f := &features[i]
@@ -198,13 +196,21 @@ func TestFeatures(t *testing.T) {
 	checkShort(t, heads)
 }
 
+// writeHeads writes the heads of a table of all libraries, with their versions, and returns them.
+func writeHeads(t *testing.T, w io.Writer) []string {
+	heads := []string{"", ours[0].name}
+	for i := range peers {
+		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
+	}
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	return heads
+}
+
 // checkShort checks that the README of the repository shows two rows of outages and three of features, as they are in
 // README.md. Its heads have no versions.
 func checkShort(t *testing.T, heads []string) {
-	whole, err := os.ReadFile(comparison)
-	require.NoError(t, err)
-	text, err := os.ReadFile(root + "/README.md")
-	require.NoError(t, err)
+	whole := testkit.Must(os.ReadFile(comparison))(t)
+	text := testkit.Must(os.ReadFile(root + "/README.md"))(t)
 	head := regexp.MustCompile(` v[0-9.]+`).ReplaceAllString("| "+strings.Join(heads, " | ")+" |", "")
 	_, short, found := strings.Cut(string(text), head+"\n|---|---|---|---|---|---|---|---|\n")
 	require.True(t, found, "README.md lacks %s", head)
@@ -305,8 +311,7 @@ func (f *feature) evidence() string {
 
 // goVersion is the oldest Go that compiles a module, to its go.mod.
 func goVersion(t *testing.T, dir string) string {
-	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(filepath.Join(dir, "go.mod")))(t)
 	m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(text)
 	if m == nil {
 		return "any"

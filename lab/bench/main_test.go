@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testkit"
 )
 
 // TestQuestions: each question is answered for each client, and no cell is
@@ -16,8 +18,7 @@ func TestQuestions(t *testing.T) {
 	for _, q := range questions {
 		t.Run(q.name, func(t *testing.T) {
 			clients := q.clients()
-			answer, err := q.ask(quick, clients)
-			require.NoError(t, err)
+			answer := testkit.Must(q.ask(quick, clients))(t)
 			var named []string
 			for _, row := range answer.rows {
 				assert.Len(t, row, len(answer.heads), "cells")
@@ -51,22 +52,19 @@ func TestDescribe(t *testing.T) {
 
 // TestUpload: an upload arrives whole and once through every client.
 func TestUpload(t *testing.T) {
-	for _, l := range compared() {
-		t.Run(l.name, func(t *testing.T) {
-			for _, from := range []kind{fromPipe, fromFile} {
-				_, err := upload(&l, 100<<10, from)
-				assert.NoError(t, err, from)
-			}
-		})
-	}
+	each(t, func(t *testing.T, l *library) {
+		for _, from := range []kind{fromPipe, fromFile} {
+			_, err := upload(l, 100<<10, from)
+			assert.NoError(t, err, from)
+		}
+	})
 }
 
 // TestNaiveLoop: the floor of a retry sends a body again, gives up after three
 // retries, and returns the last response.
 func TestNaiveLoop(t *testing.T) {
 	base := &flaky{failures: 9}
-	req, err := target{anyURL, []byte("order")}.request(t.Context(), http.MethodPost)
-	require.NoError(t, err)
+	req := testkit.Must(target{anyURL, []byte("order")}.request(t.Context(), http.MethodPost))(t)
 	resp, err := naive.wrap(terms{base: base}).RoundTrip(req)
 	require.True(t, err == nil && resp.StatusCode == http.StatusServiceUnavailable, "%v, %v", resp, err)
 	resp.Body.Close()

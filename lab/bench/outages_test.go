@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/lab/internal/document"
-	"github.com/aplomb-go/aplomb/lab/internal/exports"
 	"github.com/aplomb-go/aplomb/lab/outages"
 )
 
@@ -44,12 +44,8 @@ func TestOutages(t *testing.T) {
 	if soak.Size(true, false) && !*update && !testing.Verbose() {
 		t.Skip("make compare ONLY=outages plays the outages")
 	}
-	heads := []string{"", ours[0].name}
-	for i := range peers {
-		heads = append(heads, peers[i].name+" "+exports.Module(t, "Version", peers[i].module))
-	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	writeHeads(t, &table)
 	for _, row := range outageRows {
 		cells := []string{row.text}
 		f := feature{setups: row.setups}
@@ -114,10 +110,8 @@ func TestNear(t *testing.T) {
 // TestBodiesInMemoryHaveNoWriteTo: the base of the questions about cost has bodies as net/http has them. A WriteTo would
 // copy the whole body at once.
 func TestBodiesInMemoryHaveNoWriteTo(t *testing.T) {
-	req, err := target{url: anyURL}.request(t.Context(), http.MethodGet)
-	require.NoError(t, err)
-	resp, err := (&flaky{body: "x"}).RoundTrip(req)
-	require.NoError(t, err)
+	req := testkit.Must(target{url: anyURL}.request(t.Context(), http.MethodGet))(t)
+	resp := testkit.Must((&flaky{body: "x"}).RoundTrip(req))(t)
 	defer resp.Body.Close()
 	_, ok := resp.Body.(io.WriterTo)
 	assert.False(t, ok)

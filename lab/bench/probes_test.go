@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -134,11 +135,7 @@ func returnsTheLast(t *testing.T, l *library) string {
 // for the retries that are under way.
 func limitsRetries(t *testing.T, l *library) string {
 	return in(t, l, faults.Script(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		}
-		all.Wait()
+		testkit.Together(100, func(int) { send(t.Context(), client, http.MethodGet, "") })
 		return asked(len(server.Records()) < 200)
 	})
 }
@@ -213,11 +210,7 @@ func hedges(t *testing.T, l *library) string {
 func limitsRate(t *testing.T, l *library) string {
 	return in(t, l, faults.Script(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) string {
 		start := time.Now()
-		var all sync.WaitGroup
-		for range 30 {
-			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		}
-		all.Wait()
+		testkit.Together(30, func(int) { send(t.Context(), client, http.MethodGet, "") })
 		n := 0
 		for _, r := range server.Records() {
 			if r.Time.Sub(start) < 500*time.Millisecond {

@@ -26,9 +26,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/time/rate"
 
-	"github.com/aplomb-go/aplomb/internal/fleetlink"
-	"github.com/aplomb-go/aplomb/internal/fleetmsg"
-	"github.com/aplomb-go/aplomb/internal/member"
+	"github.com/aplomb-go/aplomb/internal/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -83,8 +81,14 @@ var breakerSetups = map[string]func(terms) doer{
 
 var sharingSetups = map[string]func(terms) doer{"aplomb": aplombWith(policy.Rule{ShareRetryAfter: policy.On}, nil)}
 
-// fleetSetups: the clients of aplomb are members of a fleet in memory.
-var fleetSetups = map[string]func(terms) doer{"aplomb": new(switchboard).client}
+// fleetSetups: the clients of aplomb are members of a fleet in memory, which begins with the first of them.
+var fleetSetups = func() map[string]func(terms) doer {
+	memory := sync.OnceValue(fleettest.NewMemory)
+	return map[string]func(terms) doer{"aplomb": func(t terms) doer {
+		c := transport.Config{Fleet: memory().Member(), Rule: policy.Rule{ShareRetryAfter: policy.On}}
+		return &http.Client{Transport: newTransport(t, c)}
+	}}
+}()
 
 var providerSetups = map[string]func(terms) doer{
 	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{
@@ -221,47 +225,4 @@ func restyWith(set func(*resty.Client)) func(terms) doer {
 
 func azureWith(retry azpolicy.RetryOptions) func(terms) doer {
 	return func(t terms) doer { return azureClient{newAzure(t, retry)} }
-}
-
-// A switchboard passes holds on between its members. The zero switchboard is ready to use.
-type switchboard struct {
-	mu      sync.Mutex // guards members
-	members []*seat
-}
-
-func (m *switchboard) client(t terms) doer {
-	s := &seat{all: m}
-	c := transport.Config{Fleet: s.link(), Rule: policy.Rule{ShareRetryAfter: policy.On}}
-	return &http.Client{Transport: newTransport(t, c)}
-}
-
-// A seat is the place of a member.
-type seat struct {
-	all  *switchboard
-	hear func(fleetmsg.Message)
-}
-
-func (s *seat) join(hear func(fleetmsg.Message)) error {
-	s.all.mu.Lock()
-	defer s.all.mu.Unlock()
-	s.hear = hear
-	s.all.members = append(s.all.members, s)
-	return nil
-}
-
-func (s *seat) tell(m fleetmsg.Message) {
-	if m.Kind != fleetmsg.Hold {
-		return
-	}
-	s.all.mu.Lock()
-	defer s.all.mu.Unlock()
-	for _, other := range s.all.members {
-		if other != s {
-			go other.hear(m)
-		}
-	}
-}
-
-func (s *seat) link() *member.Backend {
-	return &member.Backend{Join: s.join, Tell: s.tell, Scope: func(string) uint64 { return 0 }, State: func() fleetlink.State { return fleetlink.State{} }}
 }

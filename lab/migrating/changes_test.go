@@ -3,19 +3,19 @@
 package migrating
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -49,17 +49,12 @@ var changes = []struct {
 	{"100 requests", "at most 156", outageOf},
 }
 
-func post(t *testing.T, of build) (sent int, r result) {
+func sentOf(t *testing.T, of build) (sent string) {
 	measure(t, of, faults.Script(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
-		r = send(t.Context(), http.MethodPost, url, []byte("an order"))
-		sent = len(server.Records())
+		send(t.Context(), http.MethodPost, url, []byte("an order"))
+		sent = strconv.Itoa(len(server.Records()))
 	})
-	return sent, r
-}
-
-func sentOf(t *testing.T, of build) string {
-	sent, _ := post(t, of)
-	return strconv.Itoa(sent)
+	return sent
 }
 
 // told returns the times of a request that is told to come back in 10 s, and of a second
@@ -68,13 +63,10 @@ func told(t *testing.T, of build) (back, other time.Duration) {
 	plan := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
 	measure(t, of, plan, func(t *testing.T, send program, server *faults.Transport) {
 		start := time.Now()
-		var both sync.WaitGroup
-		both.Go(func() { send(t.Context(), http.MethodGet, url+"/1", nil) })
-		both.Go(func() {
-			time.Sleep(time.Second)
-			send(t.Context(), http.MethodGet, url+"/2", nil)
+		testkit.Together(2, func(i int) {
+			time.Sleep(time.Duration(i) * time.Second)
+			send(t.Context(), http.MethodGet, url+"/"+strconv.Itoa(i+1), nil)
 		})
-		both.Wait()
 		for i, r := range server.Records() {
 			switch at := r.Time.Sub(start); {
 			case strings.HasSuffix(r.URL, "/2"):
@@ -147,11 +139,7 @@ func gaveUpOf(t *testing.T, of build) string {
 func outage(t *testing.T, of build) (sent int, took time.Duration) {
 	measure(t, of, faults.Script(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
 		start := time.Now()
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() { send(t.Context(), http.MethodGet, url, nil) })
-		}
-		all.Wait()
+		testkit.Together(100, func(int) { send(t.Context(), http.MethodGet, url, nil) })
 		sent, took = len(server.Records()), time.Since(start)
 	})
 	return sent, took
@@ -217,49 +205,37 @@ func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestWaysBack(t *testing.T) {
 	always := faults.Script(faults.Status(503))
 	busy := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
-	with := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
-		return func(t *testing.T, base http.RoundTripper) program {
-			tr, err := transport.New(transport.Config{Base: base, Rule: rule})
-			require.NoError(t, err)
-			return ofClient(&http.Client{Transport: tr})
-		}
+	with := func(rule policy.Rule) build {
+		return made(ofClient, func(base http.RoundTripper) *http.Client {
+			return &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: rule})}
+		})
 	}
-	t.Run("Repeatable", func(t *testing.T) {
-		measure(t, with(policy.Rule{}), always, func(t *testing.T, send program, server *faults.Transport) {
-			send(transport.WithIdempotent(t.Context()), http.MethodPost, url, []byte("an order"))
-			assert.Len(t, server.Records(), 6, "requests sent")
+	withKey := made(ofClient, func(base http.RoundTripper) *http.Client {
+		return &http.Client{Transport: keyed{transport.MustNew(transport.Config{Base: base})}}
+	})
+	same := func(ctx context.Context) context.Context { return ctx }
+	for _, row := range []struct {
+		name   string
+		of     build
+		plan   faults.Plan
+		ctx    func(context.Context) context.Context
+		sent   int
+		status int
+	}{
+		{"Repeatable", with(policy.Rule{}), always, transport.WithIdempotent, 6, 503},
+		{"Idempotency-Key", withKey, always, same, 6, 503},
+		{"no connection", with(policy.Rule{}), faults.Script(faults.ConnRefused(), faults.Pass()), same, 2, 200},
+		{"Idempotent", with(policy.Rule{Idempotent: func(*http.Request) bool { return true }}), always, same, 6, 503},
+		{"API", with(profile.API()), busy, same, 2, 200},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			measure(t, row.of, row.plan, func(t *testing.T, send program, server *faults.Transport) {
+				r := send(row.ctx(t.Context()), http.MethodPost, url, []byte("an order"))
+				assert.Len(t, server.Records(), row.sent, "requests sent")
+				assert.Equal(t, row.status, r.status)
+			})
 		})
-	})
-	t.Run("Idempotency-Key", func(t *testing.T) {
-		withKey := func(t *testing.T, base http.RoundTripper) program {
-			tr, err := transport.New(transport.Config{Base: base})
-			require.NoError(t, err)
-			return ofClient(&http.Client{Transport: keyed{tr}})
-		}
-		sent, _ := post(t, withKey)
-		assert.Equal(t, 6, sent, "requests sent")
-	})
-	t.Run("no connection", func(t *testing.T) {
-		measure(t, with(policy.Rule{}), faults.Script(faults.ConnRefused(), faults.Pass()), func(t *testing.T, send program, server *faults.Transport) {
-			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
-			assert.Len(t, server.Records(), 2, "requests")
-			assert.Equal(t, 200, r.status)
-		})
-	})
-	t.Run("Idempotent", func(t *testing.T) {
-		rule := policy.Rule{Idempotent: func(*http.Request) bool { return true }}
-		measure(t, with(rule), always, func(t *testing.T, send program, server *faults.Transport) {
-			send(t.Context(), http.MethodPost, url, []byte("an order"))
-			assert.Len(t, server.Records(), 6, "requests sent")
-		})
-	})
-	t.Run("API", func(t *testing.T) {
-		measure(t, with(profile.API()), busy, func(t *testing.T, send program, server *faults.Transport) {
-			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
-			assert.Len(t, server.Records(), 2, "requests")
-			assert.Equal(t, 200, r.status)
-		})
-	})
+	}
 	t.Run("ShareRetryAfter", func(t *testing.T) {
 		back, other := told(t, with(policy.Rule{ShareRetryAfter: policy.On}))
 		assert.GreaterOrEqual(t, min(back, other), 10*time.Second, "back after %v, the other request after %v", back, other)

@@ -40,13 +40,10 @@ func Example() {
 	rule := profile.OpenAI()
 	rule.MaxAttempts = 4
 	rule.Backoff = backoff.Constant(0) // the example has no time
-	tr, err := transport.New(transport.Config{
+	tr := transport.MustNew(transport.Config{
 		Base:  &openAI{},
 		Hosts: map[string]policy.Rule{"api.openai.com": rule},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	client := &http.Client{Transport: tr}
 	resp, err := client.Post("https://api.openai.com/v1/responses", "application/json", strings.NewReader("{}"))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -206,8 +207,7 @@ func TestErrorsInFirstEvents(t *testing.T) {
 			inBubble(t, name+"/"+method, func(t *testing.T) {
 				pieces := []string{": thinking\n\n", ": thinking\n\n", tt.text}
 				base, sent := insides(t, "text/event-stream", slow{pieces, 2 * time.Minute, nil}, start)
-				body, err := fetch(t, newTransport(t, base, tt.rule()), method+" /v1/messages")
-				require.NoError(t, err)
+				body := testkit.Must(fetch(t, newTransport(t, base, tt.rule()), method+" /v1/messages"))(t)
 				assert.Equal(t, want, *sent, "attempts")
 				if want == 1 {
 					assert.Equal(t, strings.Join(pieces, ""), body)
@@ -237,16 +237,13 @@ func TestStreamIsReturnedWithItsFirstEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, _ := insides(t, "text/event-stream", slow{[]string{"data: {}\n\n", "data: {}\n\n"}, time.Minute, nil}, "")
 		start := time.Now()
-		resp, err := newTransport(t, base, profile.OpenAI()).RoundTrip(request(t, "POST /v1/responses"))
-		require.NoError(t, err)
+		resp := testkit.Must(newTransport(t, base, profile.OpenAI()).RoundTrip(request(t, "POST /v1/responses")))(t)
 		assert.Equal(t, time.Minute, time.Since(start))
 		buf := make([]byte, 100)
-		n, err := resp.Body.Read(buf)
-		require.NoError(t, err)
+		n := testkit.Must(resp.Body.Read(buf))(t)
 		assert.Equal(t, "data: {}\n\n", string(buf[:n]))
 		assert.Equal(t, time.Minute, time.Since(start))
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		testkit.Must(io.ReadAll(resp.Body))(t)
 		assert.Equal(t, 2*time.Minute, time.Since(start))
 		require.NoError(t, resp.Body.Close())
 	})
@@ -273,12 +270,10 @@ func TestStreamIsHeldForContent(t *testing.T) {
 			rule := profile.OpenAI()
 			rule.Backoff = backoff.Constant(0)
 			began := time.Now()
-			resp, err := newTransport(t, base, rule).RoundTrip(request(t, "POST /v1/responses"))
-			require.NoError(t, err)
+			resp := testkit.Must(newTransport(t, base, rule).RoundTrip(request(t, "POST /v1/responses")))(t)
 			assert.Equal(t, tt.returned, time.Since(began))
 			assert.Equal(t, tt.attempts, *sent)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			body := testkit.Must(io.ReadAll(resp.Body))(t)
 			require.NoError(t, resp.Body.Close())
 			if tt.attempts == 1 {
 				assert.Equal(t, strings.Join(tt.pieces, ""), string(body))
@@ -296,8 +291,7 @@ func TestSuccessesAreNotRead(t *testing.T) {
 				h := http.Header{"Content-Type": {"application/json"}, "X-Ratelimit-Remaining": {"0"}}
 				return &http.Response{StatusCode: 200, Header: h, ContentLength: -1, Body: body, Request: req}, nil
 			}), rule)
-			_, err := tr.RoundTrip(request(t, line))
-			require.NoError(t, err)
+			testkit.Must(tr.RoundTrip(request(t, line)))(t)
 			assert.Zero(t, body.reads.Load(), "%s: %s", name, line)
 		}
 	}

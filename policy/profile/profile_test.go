@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/bounds"
 	"github.com/aplomb-go/aplomb/internal/chain"
 	"github.com/aplomb-go/aplomb/internal/testkit"
 	"github.com/aplomb-go/aplomb/policy"
@@ -48,8 +49,7 @@ func parse(t testing.TB, text string, req *http.Request) *http.Response {
 	t.Helper()
 	text = placeholder.ReplaceAllStringFunc(text, func(s string) string {
 		parts := placeholder.FindStringSubmatch(s)
-		seconds, err := strconv.Atoi(parts[2])
-		require.NoError(t, err)
+		seconds := testkit.Must(strconv.Atoi(parts[2]))(t)
 		at := time.Now().Add(time.Duration(seconds) * time.Second)
 		if parts[1] == "unix" {
 			return strconv.FormatInt(at.Unix(), 10)
@@ -130,8 +130,7 @@ func request(t testing.TB, text string) *http.Request {
 	if strings.HasPrefix(path, "/") {
 		path = "https://provider.test" + path
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, path, body)
-	require.NoError(t, err)
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), method, path, body))(t)
 	for _, line := range lines[1:] {
 		key, value, _ := strings.Cut(line, ": ")
 		req.Header.Set(key, value)
@@ -155,8 +154,7 @@ func send(t testing.TB, tr http.RoundTripper, text string) (status int, waited t
 // fetch sends a request and returns the body of the response.
 func fetch(t testing.TB, tr http.RoundTripper, text string) (body string, err error) {
 	t.Helper()
-	resp, err := tr.RoundTrip(request(t, text))
-	require.NoError(t, err)
+	resp := testkit.Must(tr.RoundTrip(request(t, text)))(t)
 	all, err := io.ReadAll(resp.Body)
 	require.NoError(t, resp.Body.Close())
 	return string(all), err
@@ -220,10 +218,14 @@ func (p provider) retries(t *testing.T) {
 			for method, want := range map[string]int{http.MethodGet: tt.get, http.MethodPost: tt.post} {
 				inBubble(t, kind+"/"+name+"/"+method, func(t *testing.T) {
 					base := &script{t: t, texts: []string{response}}
-					status, _, err := send(t, newTransport(t, base, p.rule()), method+" "+p.at())
-					require.NoError(t, err)
+					resp := testkit.Must(newTransport(t, base, p.rule()).RoundTrip(request(t, method+" "+p.at())))(t)
 					testkit.Count(t, want, base.sent, "request sent")
-					assert.Equal(t, want == 2, status == http.StatusOK, "status %d", status)
+					assert.Equal(t, want == 2, resp.StatusCode == http.StatusOK, "status %d", resp.StatusCode)
+					text := testkit.Must(io.ReadAll(resp.Body))(t)
+					if _, body, _ := strings.Cut(response, "\n\n"); want == 1 {
+						assert.Equal(t, body, string(text), "the body is still there")
+					}
+					require.NoError(t, resp.Body.Close())
 				})
 			}
 		}
@@ -297,20 +299,7 @@ func TestFieldsOfProfiles(t *testing.T) {
 	}
 }
 
-// The body of a final response is still there, and the profile of a success costs
-// nothing.
-func TestResponsesAreUnread(t *testing.T) {
-	for name, p := range providers {
-		for kind, response := range p.final {
-			base := &script{t: t, texts: []string{response}}
-			body, err := fetch(t, newTransport(t, base, p.rule()), "POST "+p.at())
-			require.NoError(t, err)
-			_, want, _ := strings.Cut(response, "\n\n")
-			assert.Equal(t, want, body, "%s: %s", name, kind)
-		}
-	}
-}
-
+// The profile of a success costs nothing.
 func TestSuccessCostsNothing(t *testing.T) {
 	req := request(t, "POST /v1/things")
 	o := classify.Outcome{Request: req, Response: parse(t, ok, req)}
@@ -338,8 +327,7 @@ func TestCodedBodies(t *testing.T) {
 					got, ok := told(rule)(o)
 					assert.Equal(t, named, ok, "%s: %s: %s in %s", name, kind, title, coding)
 					assert.InDelta(t, wait, got, float64(time.Second), "%s: %s: %s in %s", name, kind, title, coding)
-					rest, err := io.ReadAll(o.Response.Body)
-					require.NoError(t, err)
+					rest := testkit.Must(io.ReadAll(o.Response.Body))(t)
 					assert.Equal(t, coded, string(rest), "%s: %s: %s in %s", name, kind, title, coding)
 				}
 			}
@@ -351,8 +339,7 @@ func zip[W io.WriteCloser](t *testing.T, writer func(io.Writer) W, text string) 
 	t.Helper()
 	var b strings.Builder
 	w := writer(&b)
-	_, err := io.WriteString(w, text)
-	require.NoError(t, err)
+	testkit.Must(io.WriteString(w, text))(t)
 	require.NoError(t, w.Close())
 	return b.String()
 }
@@ -421,9 +408,8 @@ func TestConditions(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			base := &script{t: t, texts: []string{tt.response}}
 			tt.rule.Backoff = backoff.Constant(0)
-			tr, err := transport.New(transport.Config{Base: base, Rule: tt.rule})
-			require.NoError(t, err)
-			_, _, err = send(t, tr, tt.request)
+			tr := testkit.Must(transport.New(transport.Config{Base: base, Rule: tt.rule}))(t)
+			_, _, err := send(t, tr, tt.request)
 			require.NoError(t, err)
 			testkit.Count(t, tt.want, base.sent, "request sent")
 		})
@@ -535,19 +521,16 @@ func FuzzProfiles(f *testing.F) {
 // docs/profiles.md has every profile in its table. The comments of the functions name their
 // sources, and the days on which they were read.
 func TestDocumentIsComplete(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md")))(t)
 	var rows []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, row[1])
 	}
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(providers)), rows)
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := testkit.Must(filepath.Glob("*.go"))(t)
 	commented := 0
 	for _, file := range files {
-		code, err := os.ReadFile(file)
-		require.NoError(t, err)
+		code := testkit.Must(os.ReadFile(file))(t)
 		for _, f := range regexp.MustCompile(`((?m:^//.*\n)+)func ([A-Z]\w*)\(\) policy\.Rule `).FindAllStringSubmatch(string(code), -1) {
 			if f[2] == "API" || f[2] == "Service" {
 				continue // for kinds of services
@@ -562,8 +545,7 @@ func TestDocumentIsComplete(t *testing.T) {
 
 // The rules in docs/profiles.md can be loaded.
 func TestDocumentedRulesLoad(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
-	require.NoError(t, err)
+	text := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md")))(t)
 	_, block, found := strings.Cut(string(text), "```json\n")
 	require.True(t, found)
 	block, _, _ = strings.Cut(block, "```")
@@ -571,4 +553,30 @@ func TestDocumentedRulesLoad(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 4, hosts["api.github.com"].MaxAttempts)
 	assert.NotNil(t, hosts["api.github.com"].ThrottleKey, "the profile's")
+}
+
+// TestKinds checks the figures that the comments name.
+func TestKinds(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"API": profile.API(), "Service": profile.Service()} {
+		assert.NoError(t, rule.Validate(), name)
+		assert.NoError(t, rule.Or(policy.Defaults()).Validate(), name)
+	}
+	assert.Equal(t, 3*time.Second, profile.Service().MaxElapsedTime)
+	waits := bounds.Of(profile.Service().Backoff, 2)
+	require.Len(t, waits, 2)
+	assert.Equal(t, []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{waits[0].Lowest, waits[0].Highest})
+	assert.Equal(t, []time.Duration{100 * time.Millisecond, 150 * time.Millisecond}, []time.Duration{waits[1].Lowest, waits[1].Highest})
+}
+
+func ExampleAPI() {
+	rule := profile.API()
+	rule.AttemptTimeout = 2 * time.Minute // this API takes long to respond
+	fmt.Println(rule.AttemptTimeout, profile.API().AttemptTimeout)
+	// Output: 2m0s 30s
+}
+
+func ExampleService() {
+	rule := profile.Service()
+	fmt.Println("at most", rule.MaxAttempts, "attempts of", rule.AttemptTimeout)
+	// Output: at most 3 attempts of 1s
 }
