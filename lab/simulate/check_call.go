@@ -294,7 +294,9 @@ func (c *call) checkError() {
 }
 
 // retried reports whether there was an attempt after the first. That of a Transport around another may end before the other sends it.
-func (c *call) retried() bool { return len(c.attempts) > 1 || c.world.plan.nested && len(c.attempts) > 0 }
+func (c *call) retried() bool {
+	return len(c.attempts) > 1 || c.world.plan.nested && len(c.attempts) > 0
+}
 
 // ofRequest reports whether a retry was due that the request or its rule does not allow.
 func ofRequest(r transport.Reason) bool {

@@ -370,7 +370,9 @@ func TestLateRequestsLoseNoTokens(t *testing.T) {
 func TestSlotsDoNotMakeTokens(t *testing.T) {
 	g, conf := new(Limiter), Config{Max: 1, Rate: rate.New(rate.Config{PerSecond: 200, Burst: 1}, nil)}
 	var slots [4]Slot
-	enter := func(now instant.Instant, i int, w *queue.Waiter) queue.Verb { return g.Enter(now, &slots[i], w, conf).Verb }
+	enter := func(now instant.Instant, i int, w *queue.Waiter) queue.Verb {
+		return g.Enter(now, &slots[i], w, conf).Verb
+	}
 	assert.Equal(t, queue.Go, enter(0, 0, nil))
 	g.End(&slots[0])
 	first, second, third := queue.NewWaiter(), queue.NewWaiter(), queue.NewWaiter()
