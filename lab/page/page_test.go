@@ -237,7 +237,7 @@ func checkTexts(t *testing.T, b *tab) {
 	text := eval[string](b, "document.body.innerText")
 	for _, want := range []string{
 		"asked to wait", "3 requests wait for the concurrency limit", "2 of 2 in flight, 3 waiting", "no requests yet", "fine", ": host down (connection refused)",
-		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate limit", "2 requests wait for a quota", "the top is ", "attempts", "waited", "waited 1 s (concurrency)", "concurrency 30 s, mean 1 s", "time of successes", "slow, took 9 s", "1 slow", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "1 key until", "asks for a pause (429): requests wait", "2 members, last heartbeat 0 s ago",
+		"connection refused", "at most 50 per second, for 2 members together", "at most one in 1 h 0 min, for 2 members together", "1 request waits for the rate limit", "2 requests wait for a quota", "the top is ", "attempts", "waited", "waited 1 s (concurrency)", "concurrency 30 s, mean 1 s", "time of successes", "slow, took 9 s", "1 slow", "Config.Hosts[", "RateLimit{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "1 key until", "throttled (429) for", "2 members, last heartbeat 0 s ago",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}
