@@ -74,7 +74,7 @@ func (c HostChange) String() string {
 	case c.FromFleet:
 		cause = "says the fleet"
 	case c.Err != nil:
-		cause = redact.Cause(c.Err)
+		cause = causeOf(c.Err)
 	case c.Status != 0:
 		cause = strconv.Itoa(c.Status)
 	}
@@ -131,7 +131,7 @@ func (all *attrs) add(set bool, attr slog.Attr) {
 // addError adds the cause of err in a few words, unless err is nil.
 func (all *attrs) addError(err error, known ...string) {
 	if err != nil {
-		all.add(true, slog.String("error", redact.Cause(err, known...)))
+		all.add(true, slog.String("error", causeOf(err, known...)))
 	}
 }
 

@@ -242,7 +242,7 @@ func SafeError(err error, u *url.URL) string {
 	if err == nil {
 		return ""
 	}
-	return redact.Text(err, cmp.Or(u, new(url.URL)).String())
+	return safeText(err, cmp.Or(u, new(url.URL)).String())
 }
 
 // A safeErr is another error whose text has secrets. It prints the text without them.
@@ -261,15 +261,33 @@ func withoutSecrets(err error, known *url.URL) error {
 	if err == nil {
 		return nil
 	}
-	if text := redact.Text(err, known.String()); text != err.Error() {
+	if text := safeText(err, known.String()); text != err.Error() {
 		return &safeErr{err, text}
 	}
 	return err
 }
 
+// safeText returns the text of an error without the secrets of URLs. The caller knows
+// that the text may contain the URLs in known.
+func safeText(err error, known ...string) string { return redact.Text(err, ownURLs(err, known)...) }
+
+// causeOf returns the cause of err in a few words, without secrets.
+func causeOf(err error, known ...string) string { return redact.Cause(err, ownURLs(err, known)...) }
+
+// ownURLs adds the URLs of this package's errors in the tree of err. A base between two Transports may
+// have changed the URL, and write a part of its own into the text.
+func ownURLs(err error, known []string) []string {
+	for e := range trait.Tree(err) {
+		if e, ok := e.(*Error); ok {
+			known = append(known, e.url)
+		}
+	}
+	return known
+}
+
 // partText returns the text of an error as a part of another text.
 func partText(err error, known ...string) string {
-	return strings.TrimPrefix(redact.Text(err, known...), "transport: ")
+	return strings.TrimPrefix(safeText(err, known...), "transport: ")
 }
 
 // connects are the types of errors whose texts say that there was no connection.
@@ -279,7 +297,7 @@ var connects = [...]classify.ErrorType{classify.ErrorDNS, classify.ErrorDial, cl
 func (a *Attempt) outcome(known ...string) string {
 	err, also := a.Err, ""
 	if body, ok := errors.AsType[*bodyError](err); ok && !body.ofResponse && (a.Status != 0 || body.last != nil) {
-		err, also = body.last, ", and the request's body cannot be sent again ("+redact.Cause(body.why, known...)+")"
+		err, also = body.last, ", and the request's body cannot be sent again ("+causeOf(body.why, known...)+")"
 	}
 	switch {
 	case err == nil && a.Status/100 == 2 && retryable(a.Class):
@@ -287,7 +305,7 @@ func (a *Attempt) outcome(known ...string) string {
 	case err == nil:
 		return strconv.Itoa(a.Status) + also
 	case a.unsent && !slices.Contains(connects[:], classify.ErrorTypeOf(err)):
-		return "no connection: " + redact.Cause(err, known...) + also
+		return "no connection: " + causeOf(err, known...) + also
 	}
-	return redact.Cause(err, known...) + also
+	return causeOf(err, known...) + also
 }

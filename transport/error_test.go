@@ -430,3 +430,20 @@ func TestNameOfAHostCostsNothing(t *testing.T) {
 	assert.Equal(t, "https://api.example.com", transport.SafeName(s))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { transport.SafeName(s) }))
 }
+
+// A base between two Transports may write a part of the URL that it has made into a text.
+func TestURLOfATransportBelowIsHidden(t *testing.T) {
+	below := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, script(faults.Fail(syscall.ECONNRESET)))
+	tr := over(t, transport.Config{Rule: policy.Rule{MaxAttempts: 1}}, rt(func(req *http.Request) (*http.Response, error) {
+		inner := req.Clone(req.Context())
+		inner.URL.RawQuery = "key=SECRET"
+		_, err := below.RoundTrip(inner)
+		return nil, fmt.Errorf("call with key=SECRET: %w", err)
+	}))
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	_, err := tr.RoundTrip(req)
+	for _, text := range []string{transport.SafeError(err, req.URL), transport.SafeError(err, nil), transport.Explain(nil, err)} {
+		assert.NotContains(t, text, "SECRET")
+	}
+	assert.Contains(t, transport.SafeError(err, req.URL), "call with key=xxxxx")
+}

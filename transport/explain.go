@@ -105,7 +105,7 @@ func (s *account) lastSentence() string {
 	var b redact.Sentence
 	switch failed := s.resp == nil || isURL; {
 	case failed && final:
-		return "failed: " + redact.Cause(cmp.Or(s.known.Err, s.err), s.known.url)
+		return "failed: " + causeOf(cmp.Or(s.known.Err, s.err), s.known.url)
 	case failed && n == 0 && !s.known.ofBody:
 		return "not sent" + why
 	case failed:
@@ -135,9 +135,9 @@ func (s *account) bodyText() string {
 		o := optionsOf(s.resp.Request.Context())
 		_, why = resume.Check(s.resp.Request, s.resp, &resume.Terms{Again: 1, Repeatable: o != nil && o.sending == sendRepeatable})
 	}
-	text := fmt.Sprintf(", and its body failed (%s)", redact.Cause(cut, s.known.url))
+	text := fmt.Sprintf(", and its body failed (%s)", causeOf(cut, s.known.url))
 	if why != nil {
-		text += ": " + redact.Cause(why, s.known.url)
+		text += ": " + causeOf(why, s.known.url)
 	}
 	return text
 }
