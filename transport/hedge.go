@@ -36,7 +36,7 @@ func (c *call) hedgeable(body replay.Body) bool {
 //
 // Apart from that, the goroutine of the hedge only uses the hedge, which has all that it needs. When the first
 // attempt has ended, the goroutine of the request takes the retrier back for good. It waits for that, because
-// a hook, a classifier or a GetBody may take its time.
+// a hook or a function of the rule may take its time.
 type race struct {
 	*retrier
 	first   try

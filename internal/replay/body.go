@@ -11,11 +11,11 @@
 //     with other copies. There is nothing to wait for, to keep or to wrap. net/http sees
 //     a type that it knows, and attempts may run beside each other.
 //   - A getBodyBody is made anew by the caller's GetBody. Two results may be the
-//     same reader, so the old body is closed first.
+//     same reader, so the old body is closed first. If it is in memory, an attempt has a copy.
 //   - A streamBody has no GetBody. It is sought back, or the bytes that were
 //     read are kept in memory.
 //
-// A single attempt at a time has a body of the last two kinds. A lease guards it, because
+// A single attempt at a time has a body of the last two kinds, unless that is in memory. A lease guards it, because
 // base transports read and close the bodies of old attempts when they like.
 //
 // The package knows nothing of rules, reasons and responses. It starts no goroutine but
