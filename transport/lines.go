@@ -22,10 +22,13 @@ type requestLog struct{ *retrier }
 // that is final, such as a 404, and for a request that was not sent. A limit that keeps requests from the host has a line of
 // its own.
 func (x requestLog) failed(err error) {
+	if x.t.logger == nil {
+		return
+	}
 	tried := x.sent > 1 || x.sent > 0 && (x.gaveUp(x.reason) || x.reason.isOfRequest() && x.reason != ReasonRetriesOff)
 	status := x.lastAttempt().Status
 	answered := x.reason == ReasonFinal && status > 0 && status < 500
-	if x.t.logger == nil || !tried || answered || x.reason == ReasonCanceled {
+	if !tried || answered || x.reason == ReasonCanceled {
 		return
 	}
 	var delays time.Duration

@@ -90,9 +90,7 @@ func (x *retrier) loop() (*http.Response, error) {
 		x.judge(&d)
 		x.record(&x.last.told, &x.last.Outcome, &d)
 		if d.reason != ReasonRetry {
-			if x.t.logger != nil {
-				requestLog{x}.failed(d.ended)
-			}
+			requestLog{x}.failed(d.ended)
 			delivered = true
 			return x.deliver(&d)
 		}

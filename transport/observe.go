@@ -34,11 +34,7 @@ func (x *retrier) requestStart() {
 // requestEnd calls the hooks RequestEnd.
 func (x *retrier) requestEnd(began time.Time, resp *http.Response, err error) {
 	bodied, told := x.observeBody(resp), false
-	defer func() {
-		if !told {
-			attempt.Dismiss(x.Ctx, resp)
-		}
-	}()
+	defer x.dismissUnless(&told, resp)
 	e := RequestEnd{
 		Request: x.Req, Host: x.HostName(), Response: resp, Err: err,
 		Reason: x.reason, Duration: time.Since(began),

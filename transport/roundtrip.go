@@ -131,11 +131,7 @@ func (c *call) noteGood(o *attempt.Outcome) {
 	made := c.State.MachinesMade()
 	if made != nil && !made.Line.Quiet() {
 		told := false
-		defer func() {
-			if !told {
-				attempt.Dismiss(c.Ctx, o.Resp)
-			}
-		}()
+		defer c.dismissUnless(&told, o.Resp)
 		c.Succeeded(line.Success{})
 		told = true
 	}
@@ -152,12 +148,15 @@ func (c *call) judgeResponse(resp *http.Response) classify.Class {
 		return classify.Final
 	}
 	classified := false
-	defer func() {
-		if !classified {
-			attempt.Dismiss(c.Ctx, resp)
-		}
-	}()
+	defer c.dismissUnless(&classified, resp)
 	v := c.Rule.Classify(c.OutcomeOf(resp, nil))
 	classified = true
 	return v
+}
+
+// dismissUnless closes a response that nobody gets, because a function of the user's panicked before it was done.
+func (c *call) dismissUnless(done *bool, resp *http.Response) {
+	if !*done {
+		attempt.Dismiss(c.Ctx, resp)
+	}
 }
