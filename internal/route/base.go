@@ -139,8 +139,9 @@ type Maker struct {
 	Own    func() dial.Func                    // of the copies; nil: they dial names like the base
 	Log    *slog.Logger                        // nil: none
 
-	resolved sync.Once // the first pool is known
-	told     sync.Once // the log knows that a host has one pool only
+	resolved sync.Once   // finds the first pool
+	known    atomic.Bool // it is found
+	told     sync.Once   // the log knows that a host has one pool only
 }
 
 // idle is how long a pool keeps idle connections, if the base keeps them for ever.
@@ -183,6 +184,7 @@ func (m *Maker) resolve() {
 // none.
 func (m *Maker) take(base http.RoundTripper) {
 	m.first = base
+	defer m.known.Store(true)
 	if t, _ := base.(*http.Transport); t != nil && m.make == nil && t.MaxConnsPerHost <= 0 {
 		m.base = t
 		m.copies = sync.OnceValue(func() bool { return clone(t) != nil })
@@ -284,7 +286,10 @@ func afterwards(f func()) {
 
 // CloseAll closes the idle connections of all pools.
 func (m *Maker) CloseAll() {
-	closeIdle(m.Resolve())
+	if !m.known.Load() {
+		return // no request has begun, and the program may still set up http.DefaultTransport
+	}
+	closeIdle(m.first)
 	m.each(func(pools *pool.Pools) {
 		for _, p := range pools.All() {
 			closeIdle(p.Base())

@@ -539,8 +539,9 @@ func TestResolve(t *testing.T) {
 	registers := new(http.Transport)
 	registers.RegisterProtocol("file", loops)
 	for _, of := range []http.RoundTripper{nil, (*http.Transport)(nil), new(http.Transport), uncopied, registers, loops} {
-		http.DefaultTransport = of
 		m := NewMaker(nil, nil, nil)
+		m.CloseAll() // finds nothing yet
+		http.DefaultTransport = of
 		base := m.Resolve()
 		assert.True(t, base == m.Resolve())
 		switch of {
